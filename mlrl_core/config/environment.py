@@ -1,0 +1,61 @@
+"""What the policy acts on: competition, instrumentation, sandbox, reward."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from mlrl_core.config.base import Section
+
+
+class CompetitionConfig(Section):
+    """``data_dir`` holds prepared competitions (``<id>/prepared/{public,private}``); empty = the cache folder."""
+
+    id: str = "diamonds"
+    data_dir: str = ""
+
+
+class InstrumentConfig(Section):
+    """``inserter``: who places the milestone prints. ``none`` switches partial credit off."""
+
+    inserter: Literal["ast", "none"] = "ast"
+
+
+class SandboxConfig(Section):
+    """Limits of one execution. ``slots`` executions run at once; 0 = one per core."""
+
+    backend: Literal["auto", "docker", "bubblewrap", "process"] = "auto"
+    allow_unsafe_process: bool = False
+    image: str = "mlrl-sandbox-cpu:latest"
+    engine_url: str = ""
+    time_limit_s: float = Field(600, gt=0)
+    memory_mb: int = Field(16384, ge=64)
+    cpus: float = Field(1.0, gt=0)
+    pids: int = Field(256, ge=8)
+    slots: int = Field(0, ge=0)
+    out_mb: int = Field(256, ge=1)
+    tmp_mb: int = Field(256, ge=1)
+    output_keep_kb: int = Field(256, ge=1)  # per stream: head, and the same again as tail
+    output_limit_mb: int = Field(64, ge=1)  # both streams together
+    submission_mb: int = Field(64, ge=1)
+    slot_wait_s: float = Field(3600, gt=0)
+
+
+class RewardConfig(Section):
+    """The rule of method.md section 4. ``bounded``: constant baseline 0, strong baseline 1."""
+
+    reward_map: Literal["raw_signed", "bounded"] = "raw_signed"
+    failure: float = -10.0
+    milestone_credit: float = Field(0.1, ge=0)
+    valid_floor: float = -5.0
+
+    @model_validator(mode="after")
+    def _failure_below_valid(self) -> RewardConfig:
+        best_failure = self.failure + 7 * self.milestone_credit
+        if best_failure >= self.valid_floor:
+            raise ValueError(
+                f"a failed program could earn {best_failure:g}, not less than reward.valid_floor = "
+                f"{self.valid_floor:g}: lower reward.failure or reward.milestone_credit"
+            )
+        return self

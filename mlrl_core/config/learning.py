@@ -1,0 +1,45 @@
+"""How experience becomes an update: batch policy, duration weighting, PPO, the learner's process."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from mlrl_core.config.base import Section
+
+
+class BatchConfig(Section):
+    """Which completed solutions enter an update (design section 5)."""
+
+    size: int = Field(128, ge=1)
+    batch_policy: Literal["wait_all"] = "wait_all"
+    duration_weighting: Literal["none", "mean_normalised"] = "none"
+    duration_floor_s: float = Field(1.0, ge=0)
+
+
+class PPOConfig(Section):
+    """Names and defaults of learner.md section 3. ``learning_rate`` 0 switches the trainer off."""
+
+    gamma: float = Field(1.0, gt=0, le=1)
+    gae_lambda: float = Field(1.0, ge=0, le=1)
+    clip: float = Field(0.2, gt=0, lt=1)
+    dual_clip: float = Field(3.0, gt=1)
+    value_clip: float = Field(0.5, gt=0)
+    kl_coef: float = Field(0.001, ge=0)
+    entropy_coef: float = Field(0.0, ge=0)
+    learning_rate: float = Field(1e-5, ge=0)
+    critic_learning_rate: float = Field(1e-5, ge=0)
+    max_grad_norm: float = Field(1.0, gt=0)
+    epochs: int = Field(1, ge=1)
+    minibatches: int = Field(1, ge=1)
+    micro_batch_tokens: int = Field(16384, ge=1)
+    critic_warmup_updates: int = Field(0, ge=0)
+
+
+class LearnerConfig(Section):
+    """The learner's process and the limits on waiting for it."""
+
+    threads: int = Field(0, ge=0)  # 0 = all cores
+    start_deadline_s: float = Field(300, gt=0)
+    update_deadline_s: float = Field(1800, gt=0)
