@@ -117,9 +117,10 @@ def _one_line(error: ValidationError) -> str:
     first = error.errors()[0]
     location = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(location, _all_keys(RunConfig), n=1, cutoff=0.5)
-        leaf = [key for key in _all_keys(RunConfig) if key.split(".")[-1] == location.split(".")[-1]]
-        best = (leaf or near or [None])[0]
+        keys = _all_keys(RunConfig)
+        same_leaf = [key for key in keys if key.split(".")[-1] == location.split(".")[-1]]
+        near = difflib.get_close_matches(location, keys, n=1, cutoff=0.5)
+        best = next(iter(same_leaf or near), None)
         return f"unknown configuration key '{location}'" + (f", did you mean '{best}'?" if best else "")
     message = first["msg"].removeprefix("Value error, ")
     return f"configuration: {location + ': ' if location else ''}{message}"
