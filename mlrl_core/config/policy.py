@@ -33,6 +33,12 @@ class PolicyConfig(Section):
     lora: LoRAConfig = LoRAConfig()
 
 
+class PromptConfig(Section):
+    """Length of a prompt in tokens, chat template not counted. The description is cut first."""
+
+    max_tokens: int = Field(2560, ge=32)
+
+
 class SamplingConfig(Section):
     """Sampling of the policy. Top-p, top-k and penalties stay off in training: they would make the behaviour
     log-probabilities differ from the learner's (method.md section 7)."""

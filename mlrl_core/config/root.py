@@ -7,7 +7,13 @@ from pydantic import Field, model_validator
 from mlrl_core.config.base import Section
 from mlrl_core.config.environment import CompetitionConfig, InstrumentConfig, RewardConfig, SandboxConfig
 from mlrl_core.config.learning import BatchConfig, LearnerConfig, PPOConfig
-from mlrl_core.config.policy import GenerationConfig, PolicyConfig, SamplingConfig, WarmstartConfig
+from mlrl_core.config.policy import (
+    GenerationConfig,
+    PolicyConfig,
+    PromptConfig,
+    SamplingConfig,
+    WarmstartConfig,
+)
 
 
 class TrackingConfig(Section):
@@ -27,6 +33,7 @@ class RunConfig(Section):
     wave_size: int = Field(128, ge=1, le=128)
     competition: CompetitionConfig = CompetitionConfig()
     policy: PolicyConfig = PolicyConfig()
+    prompt: PromptConfig = PromptConfig()
     sampling: SamplingConfig = SamplingConfig()
     generation: GenerationConfig = GenerationConfig()
     warmstart: WarmstartConfig = WarmstartConfig()
