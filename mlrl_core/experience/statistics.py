@@ -1,0 +1,145 @@
+"""What one step did, computed from experience rows alone: the display, MLflow and the report show the same numbers.
+
+``infra_error`` and ``cancelled`` rows are counted and left out of everything else. Infinite or missing raw scores
+never reach a mean.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import polars as pl
+
+from mlrl_core.experience.store import ExperienceStore
+from mlrl_core.records import EXCLUDED_OUTCOMES, OUTCOMES
+
+COLUMNS = (
+    "solution_id",
+    "wave",
+    "policy_version",
+    "outcome",
+    "code",
+    "finish_reason",
+    "response_ids",
+    "generation_s",
+    "program_fallback_reason",
+    "execution_duration_s",
+    "execution_queue_s",
+    "execution_milestones",
+    "score_raw",
+    "score_is_lower_better",
+    "reward_total",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The best valid solution so far; ``raw`` is the competition's own metric."""
+
+    solution_id: str
+    raw: float
+    reward: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepStatistics:
+    """Numbers of one wave. Shares are of the counted rows (not ``infra_error``, not ``cancelled``) in [0, 1];
+    a mean over nothing is None. Durations are seconds of the program's own run time, of every counted program that
+    was run; ``valid_*`` are over graded solutions only."""
+
+    step: int
+    rows: int
+    counted: int
+    outcome_share: dict[str, float]  # of all rows, so that they add up to 1
+    valid_share: float
+    reward_mean: float | None
+    reward_max: float | None
+    valid_reward_mean: float | None
+    valid_reward_sem: float | None  # standard error; None below two valid solutions
+    duration_mean_s: float | None
+    duration_p50_s: float | None
+    duration_p95_s: float | None
+    duration_max_s: float | None
+    valid_duration_mean_s: float | None
+    queue_mean_s: float | None
+    execution_s: float  # sum
+    generated_tokens: int
+    response_length_mean: float | None
+    response_length_max: int
+    clip_ratio: float  # share that hit the token limit
+    milestones_mean: float | None
+    fallback_share: float  # of programs that were instrumented
+    staleness_mean: float | None
+    staleness_max: int
+    best: Best | None  # up to and with this step
+
+
+def wave_statistics(rows: pl.DataFrame, step: int, best_before: Best | None = None) -> StepStatistics:
+    """Statistics of the rows (``COLUMNS``) of one wave, consumed by update ``step``."""
+    counted = rows.filter(~pl.col("outcome").is_in(list(EXCLUDED_OUTCOMES)))
+    valid = counted.filter(pl.col("outcome") == "graded")
+    run = counted.filter(pl.col("execution_duration_s").is_not_null())["execution_duration_s"]
+    lengths = counted["response_ids"].list.len()
+    milestones = counted["execution_milestones"].list.len().fill_null(0)
+    staleness = step - 1 - counted["policy_version"]
+    programs = counted.filter(pl.col("execution_duration_s").is_not_null())
+    fallbacks = programs.filter(pl.col("program_fallback_reason").is_not_null()).height
+    shares = dict(rows["outcome"].value_counts().iter_rows())
+    spread = valid["reward_total"].std()
+    return StepStatistics(
+        step=step,
+        rows=rows.height,
+        counted=counted.height,
+        outcome_share={outcome: shares.get(outcome, 0) / max(rows.height, 1) for outcome in OUTCOMES},
+        valid_share=valid.height / max(counted.height, 1),
+        reward_mean=_number(counted["reward_total"].mean()),
+        reward_max=_number(counted["reward_total"].max()),
+        valid_reward_mean=_number(valid["reward_total"].mean()),
+        valid_reward_sem=None if spread is None else float(spread) / math.sqrt(valid.height),  # type: ignore[arg-type]
+        duration_mean_s=_number(run.mean()),
+        duration_p50_s=_number(run.median()),
+        duration_p95_s=_number(run.quantile(0.95, interpolation="linear")),
+        duration_max_s=_number(run.max()),
+        valid_duration_mean_s=_number(valid["execution_duration_s"].mean()),
+        queue_mean_s=_number(programs["execution_queue_s"].mean()),
+        execution_s=float(rows["execution_duration_s"].sum()),
+        generated_tokens=int(rows["response_ids"].list.len().sum()),
+        response_length_mean=_number(lengths.mean()),
+        response_length_max=int(_number(lengths.max()) or 0),
+        clip_ratio=counted.filter(pl.col("finish_reason") == "length").height / max(counted.height, 1),
+        milestones_mean=_number(milestones.mean()),
+        fallback_share=fallbacks / max(programs.height, 1),
+        staleness_mean=_number(staleness.mean()),
+        staleness_max=int(_number(staleness.max()) or 0),
+        best=_best(valid, best_before),
+    )
+
+
+def run_statistics(store: ExperienceStore, waves: Iterable[int] | None = None) -> list[StepStatistics]:
+    """Statistics of every wave of a run in order, with the best so far carried along."""
+    steps: list[StepStatistics] = []
+    best: Best | None = None
+    for wave in store.waves() if waves is None else waves:
+        step = wave_statistics(store.frame([wave], COLUMNS), wave, best)
+        best = step.best
+        steps.append(step)
+    return steps
+
+
+def _best(valid: pl.DataFrame, before: Best | None) -> Best | None:
+    # By the raw score: a reward may be capped, and two programs then look alike. The earlier one keeps a tie.
+    valid = valid.filter(pl.col("score_raw").is_not_null())
+    if valid.is_empty():
+        return before
+    lower = bool(valid["score_is_lower_better"][0])
+    top = valid.sort(["score_raw", "solution_id"], descending=[not lower, False]).row(0, named=True)
+    new = Best(top["solution_id"], top["score_raw"], top["reward_total"])
+    if before is None or (new.raw < before.raw if lower else new.raw > before.raw):
+        return new
+    return before
+
+
+def _number(value: object) -> float | None:
+    return None if value is None else float(value)  # type: ignore[arg-type]

@@ -1,0 +1,69 @@
+"""Statistics of a step against values worked out by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mlrl_core.config import load_config
+from mlrl_core.experience import ExperienceStore, RunDirectory
+from mlrl_core.experience.statistics import run_statistics
+from tests.fakes import experience, with_version
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ExperienceStore:
+    return ExperienceStore(RunDirectory.create(tmp_path / "run", load_config("nano")))
+
+
+def test_one_wave_by_hand(store: ExperienceStore) -> None:
+    store.append(experience(1, 0, reward=0.5, raw=0.2, duration_s=1.0))
+    store.append(experience(1, 1, reward=1.0, raw=0.1, duration_s=3.0))
+    store.append(experience(1, 2, "error", duration_s=0.5))
+    store.append(experience(1, 3, "no_code"))
+    store.append(experience(1, 4, "infra_error"))
+    (step,) = run_statistics(store)
+    assert (step.step, step.rows, step.counted) == (1, 5, 4)
+    assert step.valid_share == 0.5
+    assert step.reward_mean == pytest.approx((0.5 + 1.0 - 20.0) / 4)
+    assert step.reward_max == 1.0
+    assert step.valid_reward_mean == 0.75
+    assert step.valid_reward_sem == pytest.approx(0.25)  # sd .3536 / sqrt 2
+    assert step.outcome_share["graded"] == 0.4
+    assert step.outcome_share["infra_error"] == 0.2
+    assert sum(step.outcome_share.values()) == pytest.approx(1)
+    assert step.duration_mean_s == pytest.approx(1.5)
+    assert (step.duration_p50_s, step.duration_max_s) == (1.0, 3.0)
+    assert step.duration_p95_s == pytest.approx(2.8)
+    assert step.valid_duration_mean_s == 2.0
+    assert step.execution_s == 4.5
+    assert step.generated_tokens == 15
+    assert step.milestones_mean == pytest.approx(6 / 4)  # `no_code` has none
+    assert step.best is not None
+    assert (step.best.solution_id, step.best.raw) == ("00001-001", 0.1)
+
+
+def test_a_wave_of_failures_has_no_means(store: ExperienceStore) -> None:
+    store.append(experience(1, 0, "infra_error"))
+    store.append(experience(1, 1, "cancelled", duration_s=9.0))
+    (step,) = run_statistics(store)
+    assert (step.counted, step.valid_share, step.reward_mean, step.duration_mean_s) == (0, 0.0, None, None)
+    assert step.best is None
+    assert step.outcome_share["cancelled"] == 0.5
+
+
+def test_best_is_carried_and_a_tie_keeps_the_earlier(store: ExperienceStore) -> None:
+    store.append(experience(1, 0, raw=0.3))
+    store.append(experience(2, 0, raw=0.3))
+    store.append(experience(3, 5, raw=0.2))
+    store.append(experience(4, 0, raw=0.9))
+    best = [step.best.solution_id for step in run_statistics(store) if step.best]
+    assert best == ["00001-000", "00001-000", "00003-005", "00003-005"]
+
+
+def test_staleness_counts_versions_behind(store: ExperienceStore) -> None:
+    store.append(experience(3, 0))
+    store.append(with_version(experience(3, 1), 0))
+    (step,) = run_statistics(store)
+    assert (step.staleness_mean, step.staleness_max) == (1.0, 2)
