@@ -35,7 +35,9 @@ class SandboxConfig(Section):
     pids: int = Field(256, ge=8)
     slots: int = Field(0, ge=0)
     out_mb: int = Field(256, ge=1)
-    tmp_mb: int = Field(256, ge=1)
+    tmp_mb: int = Field(0, ge=0)  # 0 = a quarter of the memory
+    shm_mb: int = Field(0, ge=0)  # shared memory; 0 = a quarter of the memory
+    nofile: int = Field(1024, ge=64)
     output_keep_kb: int = Field(256, ge=1)  # per stream: head, and the same again as tail
     output_limit_mb: int = Field(64, ge=1)  # both streams together
     submission_mb: int = Field(64, ge=1)

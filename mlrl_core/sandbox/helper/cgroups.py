@@ -1,0 +1,182 @@
+"""Control groups of one run: limits, the out-of-memory flag, peak memory and CPU seconds.
+
+Version 1 was measured; version 2 follows the kernel's documentation. A group lies below the group of the process
+that makes it, so that the host's own limits go on to hold.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+MOUNT = Path("/sys/fs/cgroup")
+V1_CONTROLLERS = ("memory", "pids", "cpu", "cpuacct", "cpuset")
+PREFIX = "mlrl-"  # every group of ours begins with it; the sweeper removes those that are empty
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What the groups counted; None where the kernel has no such counter."""
+
+    oom_kills: int | None = None
+    peak_bytes: int | None = None
+    cpu_seconds: float | None = None
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None
+
+
+def _number(path: Path, key: str = "") -> int | None:
+    """The file's number, or the number behind ``key`` in a file of ``key value`` lines."""
+    text = _read(path)
+    if text is None:
+        return None
+    if key:
+        text = next((line.split()[1] for line in text.splitlines() if line.split()[:1] == [key]), "")
+    return int(text) if text.isdigit() else None
+
+
+def own_group(controller: str) -> str:
+    """Path of this process' group in ``controller``'s hierarchy ("" names version 2)."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, names, path = line.split(":", 2)
+        if (names == "" and controller == "") or controller in names.split(","):
+            return path
+    raise OSError(f"no control group hierarchy for {controller or 'version 2'}")
+
+
+def base_folders() -> dict[str, Path]:
+    """Where new groups go: controller -> folder ("" for version 2). Raises OSError where there is none."""
+    if (MOUNT / "cgroup.controllers").exists():
+        base = MOUNT / own_group("").lstrip("/")
+        available = (_read(base / "cgroup.controllers") or "").split()
+        missing = {"memory", "pids", "cpu"} - set(available)
+        if missing:
+            raise OSError(f"control group controllers not available here: {', '.join(sorted(missing))}")
+        # A group with processes can't hand controllers down, except the root group: go beside ours then.
+        if base != MOUNT and _read(base / "cgroup.procs"):
+            base = base.parent
+        wanted = [c for c in ("memory", "pids", "cpu", "cpuset") if c in available]
+        (base / "cgroup.subtree_control").write_text(" ".join(f"+{c}" for c in wanted))
+        return {"": base}
+    folders = {c: MOUNT / c / own_group(c).lstrip("/") for c in V1_CONTROLLERS if (MOUNT / c).is_dir()}
+    missing = {"memory", "pids"} - folders.keys()
+    if missing:
+        raise OSError(f"control group controllers not mounted: {', '.join(sorted(missing))}")
+    return folders
+
+
+class Groups:
+    """The groups of one run, one folder per controller (version 1) or one in all (version 2)."""
+
+    def __init__(self, name: str, bases: dict[str, Path]) -> None:
+        self.folders = {controller: base / f"{PREFIX}{name}" for controller, base in bases.items()}
+        self.version = 2 if "" in bases else 1
+        self._bases = bases
+        made: list[Path] = []
+        try:
+            for folder in self.folders.values():
+                folder.mkdir()
+                made.append(folder)
+        except OSError:
+            for folder in made:
+                folder.rmdir()
+            raise
+
+    def limit(self, *, memory: int, pids: int, cpus: float, cpu_list: list[int]) -> None:
+        """Set memory (swap off), number of processes, CPU share and CPU set."""
+        # A quota on top of a whole number of pinned CPUs only adds throttling.
+        quota = int(cpus * 100_000) if cpus < len(cpu_list) else None
+        cpu_text = ",".join(map(str, cpu_list))
+        if self.version == 2:
+            folder = self.folders[""]
+            (folder / "memory.max").write_text(str(memory))
+            with contextlib.suppress(OSError):
+                (folder / "memory.swap.max").write_text("0")
+            (folder / "pids.max").write_text(str(pids))
+            if quota:
+                (folder / "cpu.max").write_text(f"{quota} 100000")
+            with contextlib.suppress(OSError):
+                (folder / "cpuset.cpus").write_text(cpu_text)
+            return
+        group = self.folders["memory"]
+        (group / "memory.limit_in_bytes").write_text(str(memory))
+        with contextlib.suppress(OSError):  # a kernel without swap accounting has no such file
+            (group / "memory.memsw.limit_in_bytes").write_text(str(memory))
+        (self.folders["pids"] / "pids.max").write_text(str(pids))
+        if quota and "cpu" in self.folders:
+            (self.folders["cpu"] / "cpu.cfs_quota_us").write_text(str(quota))
+        if "cpuset" in self.folders:
+            group = self.folders["cpuset"]
+            (group / "cpuset.mems").write_text((self._bases["cpuset"] / "cpuset.mems").read_text())
+            (group / "cpuset.cpus").write_text(cpu_text)
+
+    def join(self) -> None:
+        """Move the calling process into the groups."""
+        for folder in self.folders.values():
+            (folder / "cgroup.procs").write_text("0")
+
+    def pids(self) -> list[int]:
+        """Processes in the group now."""
+        folder = self.folders.get("pids") or self.folders[""]
+        return [int(word) for word in (_read(folder / "cgroup.procs") or "").split()]
+
+    def kill(self, patience_s: float = 5.0) -> bool:
+        """SIGKILL until the groups are empty; False if something is left after ``patience_s``."""
+        end = time.monotonic() + patience_s
+        while True:
+            if self.version == 2 and self.pids():
+                with contextlib.suppress(OSError):
+                    (self.folders[""] / "cgroup.kill").write_text("1")
+            for pid in self.pids():
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            if not self.pids():
+                return True
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.002)
+
+    def counters(self) -> Counters:
+        """Read the counters; valid until ``remove``."""
+        if self.version == 2:
+            folder = self.folders[""]
+            usage = _number(folder / "cpu.stat", "usage_usec")
+            return Counters(
+                _number(folder / "memory.events", "oom_kill"),
+                _number(folder / "memory.peak"),
+                None if usage is None else usage / 1e6,
+            )
+        usage = _number(self.folders["cpuacct"] / "cpuacct.usage") if "cpuacct" in self.folders else None
+        memory = self.folders["memory"]
+        return Counters(
+            _number(memory / "memory.oom_control", "oom_kill"),
+            _number(memory / "memory.max_usage_in_bytes"),
+            None if usage is None else usage / 1e9,
+        )
+
+    def remove(self, patience_s: float = 5.0) -> list[str]:
+        """Remove the groups; returns those that stayed. A group is busy for a moment after its last process."""
+        end = time.monotonic() + patience_s
+        left = list(self.folders.values())
+        while left:
+            for folder in list(left):
+                try:
+                    folder.rmdir()
+                    left.remove(folder)
+                except FileNotFoundError:
+                    left.remove(folder)
+                except OSError:
+                    pass
+            if not left or time.monotonic() > end:
+                break
+            time.sleep(0.002)
+        return [str(folder) for folder in left]
