@@ -1,0 +1,260 @@
+"""The update: one batch in, the next version of both adapters in memory (learner.md 3).
+
+``Engine`` knows nothing of files and processes: worker.py gives it batches, versions.py publishes what it made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from mlrl_core.config import RunConfig
+from mlrl_core.errors import MlrlError
+from mlrl_core.learner.batch_file import BatchRow, check_rows
+from mlrl_core.learner.metrics import Sums, batch_metrics, memory_metrics, mismatch_metrics
+from mlrl_core.learner.network import Network, Role, TokenScores
+from mlrl_core.learner.packing import Pack, pack_rows
+from mlrl_core.learner.tensors import Targets, TensorBatch, make_targets
+from mlrl_core.ppo.losses import policy_loss, token_mean, value_loss
+
+Trained = Literal["policy", "critic"]
+
+SPREAD_FLOOR = 1e-6  # rewards closer together than this carry no signal, only the noise of the KL term
+MAX_SKIPPED_IN_A_ROW = 3
+
+
+class Engine:
+    """Policy, critic, reference and their optimisers, in this process.
+
+    ``model`` is the peft model with the adapter ``policy`` active: sample from it between updates. ``version`` counts
+    the updates; the same batch at the same version is the same update.
+    """
+
+    def __init__(self, backbone_dir: Path, config: RunConfig) -> None:
+        self.config = config
+        self.network = Network(Path(backbone_dir), config)
+        self.version = 0
+        self.value_bias_set = False
+        self.skipped_steps = 0
+        self.optimizers: dict[Trained, torch.optim.AdamW] = {
+            "policy": self._adamw("policy", config.ppo.learning_rate),
+            "critic": self._adamw("critic", config.ppo.critic_learning_rate),
+        }
+
+    @property
+    def model(self) -> Any:
+        return self.network.peft_model
+
+    def update(self, rows: Sequence[BatchRow]) -> dict[str, float]:
+        """Train on ``rows`` (already weighted) and go to the next version. Returns the metrics of learner.md 12.
+
+        Raises MlrlError for rows that can't be trained on and for gradients that stay non-finite; the engine is then to
+        be thrown away.
+        """
+        check_rows(rows)
+        self._check_ids(rows)
+        started = time.perf_counter()
+        torch.manual_seed(self._seed("update"))
+        before = self._snapshot()
+        batch = TensorBatch.of(rows)
+        packs = self._packs(rows, range(len(rows)), batch)
+        clock = time.perf_counter()
+        ref_log_probs = self.compute_log_probs(packs, batch, "reference")
+        log_probs_s, clock = time.perf_counter() - clock, time.perf_counter()
+        values = self.compute_values(packs, batch)
+        if not self.value_bias_set:
+            values = self._set_value_bias(batch, values)
+        values_s, clock = time.perf_counter() - clock, time.perf_counter()
+        targets = make_targets(batch, ref_log_probs, values, self.config)
+        metrics = batch_metrics(rows, batch, targets, self.version)
+        metrics |= self._train(rows, batch, targets)
+        train_s = time.perf_counter() - clock
+        tokens = batch.response_mask.sum().item()
+        metrics |= {
+            "adapter/delta_norm": self._distance(before),
+            "learner/tokens": tokens,
+            "learner/tokens_per_s": tokens / (time.perf_counter() - started),
+            "timing_s/logprobs": log_probs_s,
+            "timing_s/values": values_s,
+            "timing_s/train": train_s,
+        }
+        metrics |= memory_metrics(next(self.network.parameters()).device)
+        self.version += 1
+        return metrics
+
+    @torch.no_grad()
+    def compute_log_probs(self, packs: Sequence[Pack], batch: TensorBatch, role: Role = "policy") -> Tensor:
+        """Log-probabilities [N, R] of the response tokens at the sampling temperature, 0 where the mask is 0."""
+        out = torch.zeros_like(batch.response_mask)
+        with self.network.acting(role):
+            for pack in packs:
+                scores = self.network(pack, role)
+                out.view(-1)[pack.slots] = scores.log_probs
+        return out
+
+    @torch.no_grad()
+    def compute_values(self, packs: Sequence[Pack], batch: TensorBatch) -> Tensor:
+        """Values [N, R] before each response token, 0 where the mask is 0."""
+        out = torch.zeros_like(batch.response_mask)
+        with self.network.acting("critic"):
+            for pack in packs:
+                out.view(-1)[pack.slots] = self.network(pack, "critic")
+        return out
+
+    def _train(self, rows: Sequence[BatchRow], batch: TensorBatch, targets: Targets) -> dict[str, float]:
+        ppo = self.config.ppo
+        spread = (batch.reward.max() - batch.reward.min()).item()
+        train_policy = ppo.learning_rate > 0 and spread >= SPREAD_FLOOR and self.version >= ppo.critic_warmup_updates
+        trained: tuple[Trained, ...] = ("policy", "critic") if train_policy else ("critic",)
+        sums = Sums()
+        mismatch: list[Tensor] = []
+        norms: dict[Trained, list[float]] = {"policy": [], "critic": []}
+        steps = skipped = in_a_row = 0
+        for epoch in range(ppo.epochs):
+            for part in self._minibatches(len(rows), epoch):
+                packs = self._packs(rows, part, batch)
+                tokens = sum(pack.targets.numel() for pack in packs)
+                if not tokens:
+                    continue
+                first = steps == 0
+                self._policy_gradients(packs, tokens, batch, targets, sums, mismatch if first else None, train_policy)
+                self._critic_gradients(packs, tokens, targets, sums)
+                found = {role: self._clip(role) for role in trained}
+                steps += 1
+                if all(math.isfinite(norm) for norm in found.values()):
+                    in_a_row = 0
+                    for role, norm in found.items():
+                        norms[role].append(norm)
+                        self.optimizers[role].step()
+                else:
+                    skipped += 1
+                    in_a_row += 1
+                for optimizer in self.optimizers.values():
+                    optimizer.zero_grad(set_to_none=True)
+                if in_a_row >= MAX_SKIPPED_IN_A_ROW:
+                    raise MlrlError(
+                        f"gradients were not finite in {in_a_row} steps in a row at version {self.version}: lower "
+                        "ppo.learning_rate and ppo.critic_learning_rate, or restart from an older version"
+                    )
+        self.skipped_steps += skipped
+        return {
+            **{
+                f"actor/{key}": sums.mean(key)
+                for key in ("pg_loss", "pg_clipfrac", "pg_clipfrac_lower", "ppo_kl", "entropy")
+            },
+            "actor/grad_norm": _mean(norms["policy"]),
+            "actor/trained": float(train_policy),
+            "critic/vf_loss": sums.mean("vf_loss"),
+            "critic/vf_clipfrac": sums.mean("vf_clipfrac"),
+            "critic/grad_norm": _mean(norms["critic"]),
+            "learner/steps": float(steps - skipped),
+            "learner/skipped_steps": float(skipped),
+            **mismatch_metrics(torch.cat(mismatch) if mismatch else torch.zeros(0)),
+        }
+
+    def _policy_gradients(
+        self,
+        packs: Sequence[Pack],
+        tokens: int,
+        batch: TensorBatch,
+        targets: Targets,
+        sums: Sums,
+        mismatch: list[Tensor] | None,
+        train: bool,
+    ) -> None:
+        ppo = self.config.ppo
+        with self.network.acting("policy"), torch.set_grad_enabled(train):
+            for pack in packs:
+                scores: TokenScores = self.network(pack, "policy")
+                old = _pick(targets.old_log_probs, pack)
+                mask = torch.ones_like(old)
+                result = policy_loss(
+                    scores.log_probs, old, _pick(targets.advantages, pack), mask, ppo.clip, ppo.dual_clip
+                )
+                loss = token_mean(result.loss, mask, tokens)
+                if ppo.entropy_coef > 0:
+                    loss = loss - ppo.entropy_coef * token_mean(scores.entropy, mask, tokens)
+                if train:
+                    loss.backward()
+                if mismatch is not None:
+                    mismatch.append(scores.log_probs.detach() - _pick(batch.rollout_log_probs, pack))
+                sums.add("pg_loss", result.loss.detach())
+                sums.add("pg_clipfrac", result.clipped)
+                sums.add("pg_clipfrac_lower", result.clipped_lower)
+                # k3 under the old policy; the plain difference of log-probabilities is mostly noise.
+                sums.add("ppo_kl", torch.expm1(result.log_ratio.detach()) - result.log_ratio.detach())
+                sums.add("entropy", scores.entropy.detach())
+
+    def _critic_gradients(self, packs: Sequence[Pack], tokens: int, targets: Targets, sums: Sums) -> None:
+        with self.network.acting("critic"):
+            for pack in packs:
+                values = self.network(pack, "critic")
+                old, returns = _pick(targets.values, pack), _pick(targets.returns, pack)
+                result = value_loss(values, old, returns, self.config.ppo.value_clip)
+                token_mean(result.loss, torch.ones_like(old), tokens).backward()
+                sums.add("vf_loss", result.loss.detach())
+                sums.add("vf_clipfrac", result.clipped)
+
+    def _clip(self, role: Trained) -> float:
+        parameters = list(self.network.trainable(role).values())
+        return torch.nn.utils.clip_grad_norm_(parameters, self.config.ppo.max_grad_norm).item()
+
+    def _set_value_bias(self, batch: TensorBatch, values: Tensor) -> Tensor:
+        """Start the critic at the mean reward of its first batch; from 0 the value clip would take many updates."""
+        with torch.no_grad():
+            self.network.value_head.bias.fill_(batch.reward.mean().item())
+        self.value_bias_set = True
+        return values + self.network.value_head.bias.item() * batch.response_mask
+
+    def _packs(self, rows: Sequence[BatchRow], indices: Sequence[int], batch: TensorBatch) -> list[Pack]:
+        return pack_rows(rows, indices, batch.response_mask.shape[1], self.config.ppo.micro_batch_tokens)
+
+    def _minibatches(self, n: int, epoch: int) -> list[list[int]]:
+        generator = torch.Generator().manual_seed(self._seed(f"epoch {epoch}"))
+        order = torch.randperm(n, generator=generator)
+        parts = torch.tensor_split(order, min(self.config.ppo.minibatches, n))
+        return [sorted(part.tolist()) for part in parts]
+
+    def _seed(self, purpose: str) -> int:
+        """From the run's seed, the version and ``purpose``: a repeated update is the same update."""
+        text = f"{self.config.seed} {self.version} {purpose}"
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
+
+    def _check_ids(self, rows: Sequence[BatchRow]) -> None:
+        size = self.model.get_base_model().config.vocab_size
+        largest = max(max((*row.prompt_ids, *row.response_ids)) for row in rows)
+        if largest >= size:
+            raise MlrlError(
+                f"token id {largest} in the batch, but the policy's vocabulary has {size}: wrong tokenizer?"
+            )
+
+    def _adamw(self, role: Trained, learning_rate: float) -> torch.optim.AdamW:
+        parameters = list(self.network.trainable(role).values())
+        return torch.optim.AdamW(parameters, lr=learning_rate, weight_decay=0.0)
+
+    def _snapshot(self) -> dict[str, Tensor]:
+        return {name: p.detach().clone() for name, p in self.network.trainable("policy").items()}
+
+    def _distance(self, before: dict[str, Tensor]) -> float:
+        return math.sqrt(
+            sum(
+                (p.detach().double() - before[name].double()).square().sum().item()
+                for name, p in self.network.trainable("policy").items()
+            )
+        )
+
+
+def _pick(array: Tensor, pack: Pack) -> Tensor:
+    """The [M] elements of an [N, R] array that belong to the pack's response tokens."""
+    return array.reshape(-1)[pack.slots]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0

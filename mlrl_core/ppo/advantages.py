@@ -1,0 +1,66 @@
+"""From one reward per response to one advantage per token."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mlrl_core.ppo.kl import k1
+
+
+def token_rewards(
+    reward: Tensor, response_len: Tensor, old_log_probs: Tensor, ref_log_probs: Tensor, mask: Tensor, kl_coef: float
+) -> Tensor:
+    """Rewards per token [N, R]: minus ``kl_coef`` times k1 everywhere, plus ``reward`` [N] on the last sampled token.
+
+    The last token is index ``response_len - 1`` (never the first pad after it); a row without tokens carries none.
+    """
+    on = mask.bool()
+    log_ratio = torch.where(on, old_log_probs, 0) - torch.where(on, ref_log_probs, 0)
+    rewards = -kl_coef * k1(log_ratio)
+    rows = torch.nonzero(response_len > 0).squeeze(1)
+    rewards[rows, response_len[rows] - 1] += reward[rows].to(rewards.dtype)
+    return rewards
+
+
+def gae(
+    rewards: Tensor, values: Tensor, mask: Tensor, gamma: float, lam: float, bootstrap: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Generalised advantage estimation over the tokens with mask 1, others skipped as if they weren't there.
+
+    ``values`` [N, R] is the value before each token; ``bootstrap`` [N] the value after the last one, 0 by default:
+    every outcome ends the episode. Returns unwhitened advantages and returns (advantages + values), both [N, R] in the
+    dtype of ``values`` and 0 where the mask is 0. Computed in float64.
+    """
+    on = mask.bool()
+    order = torch.argsort(~on, dim=1, stable=True)  # sampled tokens to the front, in their order
+    real = torch.gather(on, 1, order)
+    r = torch.where(on, rewards, 0).double().gather(1, order)
+    v = torch.where(on, values, 0).double().gather(1, order)
+    lengths = on.sum(1)
+    advantage = torch.zeros_like(v)
+    running = v.new_zeros(v.shape[0])
+    after = v.new_zeros(v.shape[0]) if bootstrap is None else bootstrap.double()
+    for t in reversed(range(int(lengths.max()) if lengths.numel() else 0)):
+        delta = r[:, t] + gamma * after - v[:, t]
+        running = torch.where(real[:, t], delta + gamma * lam * running, running)
+        after = torch.where(real[:, t], v[:, t], after)
+        advantage[:, t] = running
+    advantage = torch.where(real, advantage, 0)
+    back = torch.zeros_like(advantage).scatter(1, order, advantage)
+    returns = torch.where(on, back + values.double(), 0)
+    return back.to(values.dtype), returns.to(values.dtype)
+
+
+def whiten(x: Tensor, mask: Tensor, eps: float = 1e-8) -> Tensor:
+    """``x`` with mean 0 and variance 1 over the tokens with mask 1; 0 where the mask is 0.
+
+    Statistics are float64 with the biased variance; fewer than two tokens stay as they are. ``x`` must be the whole
+    batch: statistics of a slice would differ from rank to rank.
+    """
+    on = mask.bool()
+    kept = x[on].double()
+    if kept.numel() < 2:
+        return torch.where(on, x, 0)
+    scale = torch.rsqrt(kept.var(unbiased=False) + eps)
+    return torch.where(on, ((x.double() - kept.mean()) * scale).to(x.dtype), 0)
