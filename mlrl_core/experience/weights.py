@@ -1,31 +1,35 @@
 """Duration weights: one number per solution that multiplies its advantage after whitening (method.md 2.2).
 
-They are computed over the whole batch of solutions, `infra_error` and cancelled ones already removed, before anything is
-split between ranks. With several competitions in a batch the mean is taken per competition: otherwise the slow
+They are computed over the whole batch of solutions, `infra_error` and cancelled ones already removed, before anything
+is split between ranks. With several competitions in a batch the mean is taken per competition: otherwise the slow
 competitions would dominate.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
-from mlrl_core.config.learning import BatchConfig
+DurationWeighting = Literal["none", "mean_normalised"]
 
 
 def duration_weights(
-    durations_s: Sequence[float], config: BatchConfig, competition_ids: Sequence[str] | None = None
+    durations_s: Sequence[float],
+    weighting: DurationWeighting,
+    floor_s: float,
+    competition_ids: Sequence[str] | None = None,
 ) -> list[float]:
     """The weight of each solution, in the order of ``durations_s`` (seconds, one per solution of the batch).
 
-    ``none``: 1. ``mean_normalised``: the duration, at least ``duration_floor_s``, over the mean of that; the floor keeps
-    programs that fail at once teachable. Raises ValueError when the two sequences differ in length.
+    ``none``: 1. ``mean_normalised``: the duration, at least ``floor_s``, over the mean of that; the floor keeps programs
+    that fail at once teachable. Raises ValueError when the two sequences differ in length.
     """
     ids = list(competition_ids) if competition_ids is not None else [""] * len(durations_s)
     if len(ids) != len(durations_s):
         raise ValueError(f"{len(durations_s)} durations but {len(ids)} competition ids")
-    if config.duration_weighting == "none":
+    if weighting == "none":
         return [1.0] * len(ids)
-    floored = [max(float(d), config.duration_floor_s) for d in durations_s]
+    floored = [max(float(d), floor_s) for d in durations_s]
     weights = [0.0] * len(ids)
     for competition in set(ids):
         members = [i for i, other in enumerate(ids) if other == competition]

@@ -129,7 +129,8 @@ def _problem(row: BatchRow) -> str | None:
 
 
 def _row(record: dict[str, Any]) -> BatchRow:
-    return BatchRow(**{key: tuple(value) if isinstance(value, list) else value for key, value in record.items()})
+    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in record.items()}
+    return BatchRow(**values)
 
 
 def _plain(value: object) -> object:
