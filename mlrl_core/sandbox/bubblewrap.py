@@ -10,6 +10,7 @@ import base64
 import os
 import shutil
 import sys
+import sysconfig
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -107,6 +108,8 @@ class BubblewrapSandbox(LocalSandbox):
         for index, (source, inside) in enumerate(self._trees):
             outside = f"{self._stage}/tree{index}" if self._as_root else str(source)
             arguments += ["--ro-bind", outside, str(inside)]
+        for unused in unused_packages():
+            arguments += ["--tmpfs", str(unused), "--remount-ro", str(unused)]
         for link, target in outside_links(Path(sys.executable), [inside for _, inside in self._trees]):
             arguments += ["--symlink", target, link]
         return arguments
@@ -138,6 +141,19 @@ def python_trees() -> list[tuple[Path, Path]]:
         if not any(inside.is_relative_to(other) for _, other in trees):
             trees.append((real, inside))
     return trees
+
+
+def unused_packages() -> list[Path]:
+    """Folders of the base interpreter that a virtual environment does not import from: its own packages, its tests.
+
+    What is not there can't leak: they may hold copies of masked data.
+    """
+    library = Path(sysconfig.get_path("stdlib"))
+    chosen = [library / "test"]
+    if sys.prefix != sys.base_prefix and str(library / "site-packages") not in sys.path:
+        chosen.append(library / "site-packages")
+    trees = [inside for _, inside in python_trees()]
+    return [path for path in chosen if path.is_dir() and any(path.is_relative_to(tree) for tree in trees)]
 
 
 def outside_links(executable: Path, trees: Sequence[Path]) -> list[tuple[str, str]]:

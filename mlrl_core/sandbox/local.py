@@ -186,7 +186,6 @@ class _Attempt:
                     self._helper.send(
                         "run",
                         (out_write, err_write, source_fd),
-                        run_id=run_id,
                         argv=launch.argv,
                         env=launch.env,
                         bwrap=launch.bwrap,

@@ -80,12 +80,14 @@ class Groups:
     def __init__(self, name: str, bases: dict[str, Path]) -> None:
         self.folders = {controller: base / f"{PREFIX}{name}" for controller, base in bases.items()}
         self.version = 2 if "" in bases else 1
-        self._bases = bases
         made: list[Path] = []
         try:
             for folder in self.folders.values():
                 folder.mkdir()
                 made.append(folder)
+            if self.version == 1 and "cpuset" in bases:  # nothing can join before these are set
+                for name in ("cpuset.mems", "cpuset.cpus"):
+                    (self.folders["cpuset"] / name).write_text((bases["cpuset"] / name).read_text())
         except OSError:
             for folder in made:
                 folder.rmdir()
@@ -115,9 +117,7 @@ class Groups:
         if quota and "cpu" in self.folders:
             (self.folders["cpu"] / "cpu.cfs_quota_us").write_text(str(quota))
         if "cpuset" in self.folders:
-            group = self.folders["cpuset"]
-            (group / "cpuset.mems").write_text((self._bases["cpuset"] / "cpuset.mems").read_text())
-            (group / "cpuset.cpus").write_text(cpu_text)
+            (self.folders["cpuset"] / "cpuset.cpus").write_text(cpu_text)
 
     def join(self) -> None:
         """Move the calling process into the groups."""

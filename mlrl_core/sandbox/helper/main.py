@@ -13,10 +13,12 @@ import os
 import signal
 import socket
 import sys
+import time
 from typing import Any
 
 from mlrl_core.sandbox.helper import linux
 from mlrl_core.sandbox.helper.cgroups import base_folders
+from mlrl_core.sandbox.helper.embryo import Embryo
 from mlrl_core.sandbox.helper.run import Job, Run
 
 MAX_MESSAGE = 1 << 17
@@ -28,6 +30,7 @@ class Helper:
         self.stage = ""
         self.bases: dict[str, Any] | None = None
         self.seccomp = b""
+        self.embryo: Embryo | None = None  # the next program's process
 
     def send(self, event: str, fds: tuple[int, ...] = (), **values: Any) -> None:
         data = json.dumps({"event": event, **values}).encode()
@@ -47,10 +50,17 @@ class Helper:
             try:
                 if operation == "setup":
                     self.setup(**message)
-                elif operation == "run" and not self.run(Job.parse(message, fds)):
-                    return
+                elif operation == "run" and not self.run(Job(**message, fds=fds)):
+                    break
+                if self.embryo is None:
+                    self.embryo = self.new_embryo()
             except Exception as error:  # reported to the parent, which decides; the helper goes on
                 self.send("failed", detail=f"{type(error).__name__}: {error}")
+        if self.embryo is not None:
+            self.embryo.discard()
+
+    def new_embryo(self) -> Embryo:
+        return Embryo(f"{os.getpid()}-{time.monotonic_ns():x}", self.bases)
 
     def setup(self, stage: str, trees: list[str], etc: dict[str, str], isolate: bool, seccomp: str) -> None:
         """Private mount namespace with the trees that an unprivileged user must reach. Raises OSError."""
@@ -97,7 +107,8 @@ class Helper:
 
     def run(self, job: Job) -> bool:
         """One program from start to release; False when the parent has gone away meanwhile."""
-        run = Run(job, self.stage, self.bases, self.seccomp)
+        embryo, self.embryo = self.embryo or self.new_embryo(), None
+        run = Run(job, embryo, self.stage, self.seccomp)
         parent_here = True
         try:
             self.send("spawned", (run.out_fd,))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mlrl_core.sandbox.helper import linux
-from mlrl_core.sandbox.helper.cgroups import Counters, Groups
+from mlrl_core.sandbox.helper.embryo import ARGUMENTS_FD, INFO_FD, SECCOMP_FD, Embryo
 
 WATCH_INTERVAL_S = 0.1  # how often memory is measured where no control group limits it
 KILL_PATIENCE_S = 5.0
@@ -23,9 +23,8 @@ MIB = 1 << 20
 
 @dataclass
 class Job:
-    """What the parent asked for. ``uid`` None = stay who we are. Paths of ``places`` are in this namespace."""
+    """What the parent asked for. ``uid`` None = stay who we are. Paths are those of the helper's namespace."""
 
-    run_id: str
     argv: list[str]
     env: dict[str, str]
     bwrap: list[str]  # arguments of bwrap; empty = a plain process
@@ -37,52 +36,49 @@ class Job:
     deadline_s: float  # the helper's own end of the run, behind the parent's
     fds: list[int] = field(default_factory=list)  # stdout, stderr, source
 
-    @classmethod
-    def parse(cls, message: dict[str, Any], fds: list[int]) -> Job:
-        return cls(**message, fds=fds)
-
 
 class Run:
-    """``start`` -> ``poll`` until it returns True -> ``exit_report`` -> ``release``."""
+    """``poll`` until it returns True -> ``exit_report`` -> ``release``."""
 
-    def __init__(self, job: Job, stage: str, bases: dict[str, Any] | None, seccomp: bytes) -> None:
-        self.job, self.stage, self._seccomp = job, stage, seccomp
+    def __init__(self, job: Job, embryo: Embryo, stage: str, seccomp: bytes) -> None:
+        self.job, self.stage = job, stage
+        self._groups = embryo.groups
+        self._pid = embryo.pid
+        self._pidfd = os.pidfd_open(embryo.pid)
         self._mounts: list[str] = []
-        self._groups: Groups | None = None
         self._info_fd = -1
         self._info = b""
         self._inner: int | None = None  # pid 1 of the sandbox
         self._inner_pidfd = -1
-        self._pid = 0
-        self._pidfd = -1
-        self._oom_killed = False
-        self._peak: int | None = None
+        self._memory_killed = False
+        self._peak = 0
         self._next_watch = 0.0
         self._started = time.monotonic()
-        self.counters = Counters()
+        self.out_fd = -1
         self.leftovers: list[str] = []
         try:
-            self.out = self._prepare_places()
-            self.out_fd = os.open(self.out, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            if bases:
-                self._groups = Groups(job.run_id, bases)
+            self._out = self._prepare_places()
+            self.out_fd = os.open(self._out, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            if self._groups:
                 self._groups.limit(
                     memory=int(job.limits["memory"]),
                     pids=int(job.limits["pids"]),
                     cpus=job.limits["cpus"],
                     cpu_list=job.cpu_list,
                 )
-            self._spawn()
+            self._start(embryo, seccomp)
         except BaseException:
+            self.kill()
             self._end_all()
             self.release()
             raise
 
-    # --- places -------------------------------------------------------------------------------------------------
+    # --- start --------------------------------------------------------------------------------------------------
 
     def _prepare_places(self) -> str:
         """Fresh output, temporary and job folders; returns the output folder."""
-        source = os.fdopen(os.dup(self.job.fds[2]), "rb").read()
+        with os.fdopen(os.dup(self.job.fds[2]), "rb") as file:
+            source = file.read()
         if not self.job.bwrap:
             out = os.path.join(self.job.workdir, "out")
             for name in ("job", "out", "tmp"):
@@ -93,7 +89,7 @@ class Run:
         limits, owner = self.job.limits, os.getuid() if self.job.uid is None else self.job.uid
         self._mount_tmpfs("out", int(limits["out"]), int(limits["out"] // MIB * 128), 0o700, owner)
         self._mount_tmpfs("tmp", int(limits["tmp"]), int(limits["tmp"] // MIB * 256), 0o1777, owner)
-        self._mount_tmpfs("shm", int(limits["shm"]), 0, 0o1777, owner)
+        self._mount_tmpfs("shm", int(limits["shm"]), int(limits["shm"] // MIB * 256), 0o1777, owner)
         os.mkdir(os.path.join(self.stage, "out", "input"), 0o755)
         linux.bind(self.job.inputs, os.path.join(self.stage, "in"))
         self._mounts.append(os.path.join(self.stage, "in"))
@@ -105,78 +101,51 @@ class Run:
         linux.mount_tmpfs(target, size=size, inodes=max(inodes, 1024), mode=mode, owner=owner)
         self._mounts.append(target)
 
-    # --- start --------------------------------------------------------------------------------------------------
-
-    def _spawn(self) -> None:
-        argv, keep = list(self.job.argv), []
+    def _start(self, embryo: Embryo, seccomp: bytes) -> None:
+        argv, fds = self.job.argv, self.job.fds[:2]
         if self.job.bwrap:
             self._info_fd, info_write = os.pipe()
-            seccomp = _memory_file(self._seccomp)
-            options = [*self.job.bwrap, "--seccomp", str(seccomp), "--info-fd", str(info_write)]
+            options = [*self.job.bwrap, "--seccomp", str(SECCOMP_FD), "--info-fd", str(INFO_FD)]
             arguments = _memory_file(b"".join(os.fsencode(word) + b"\0" for word in options))
-            argv = ["bwrap", "--args", str(arguments), "--", *argv]
-            keep = [seccomp, info_write, arguments]
-        self._pid = os.fork()
-        if self._pid == 0:
-            self._exec(argv, keep)  # never returns
-        self._pidfd = os.pidfd_open(self._pid)
-        for fd in (*keep, *self.job.fds):
+            argv = ["bwrap", "--args", str(ARGUMENTS_FD), "--", *argv]
+            fds = [*fds, arguments, _memory_file(seccomp), info_write]
+        embryo.become(
+            {
+                "argv": argv,
+                "env": self.job.env,
+                "uid": self.job.uid,
+                "cpu_list": self.job.cpu_list,
+                "rlimits": self._rlimits(),
+                "workdir": "" if self.job.bwrap else self._out,
+            },
+            fds,
+        )
+        for fd in (*fds, self.job.fds[2]):
             os.close(fd)  # the streams end when the program's copies are closed
         self.job.fds.clear()
 
-    def _exec(self, argv: list[str], keep: list[int]) -> None:
-        try:
-            for number, fd in ((0, os.open("/dev/null", os.O_RDONLY)), (1, self.job.fds[0]), (2, self.job.fds[1])):
-                os.dup2(fd, number)
-            if self._groups:
-                self._groups.join()
-            with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-                file.write("500")
-            self._set_limits()
-            os.sched_setaffinity(0, self.job.cpu_list)
-            if not self.job.bwrap:
-                os.setsid()
-                linux.set_process_flag(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
-                os.chdir(self.out)
-            if self.job.uid is not None:
-                os.setgroups([])
-                os.setresgid(self.job.uid, self.job.uid, self.job.uid)
-                os.setresuid(self.job.uid, self.job.uid, self.job.uid)
-            if self.job.bwrap and os.geteuid() == 0:
-                raise PermissionError("bubblewrap is never started by root")
-            signal.pthread_sigmask(signal.SIG_SETMASK, [])
-            for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                signal.signal(number, signal.SIG_DFL)
-            for fd in keep:
-                os.set_inheritable(fd, True)
-            os.execvpe(argv[0], argv, self.job.env)
-        except BaseException as error:
-            os.write(2, f"sandbox helper: {error}\n".encode())
-        finally:
-            os._exit(125)
-
-    def _set_limits(self) -> None:
+    def _rlimits(self) -> list[tuple[int, int]]:
         limits = self.job.limits
-        for kind, value in (
+        chosen = [
             (resource.RLIMIT_CORE, 0),
             (resource.RLIMIT_NOFILE, int(limits["nofile"])),
             (resource.RLIMIT_FSIZE, int(limits["fsize"])),
-        ):
-            resource.setrlimit(kind, (value, value))
+        ]
         if not self._groups and self.job.bwrap:
-            # Counted per user namespace, and ours is fresh: it bounds this sandbox alone.
-            resource.setrlimit(resource.RLIMIT_NPROC, (int(limits["pids"]) + 4,) * 2)
+            # Counted per user namespace, and the helper's is fresh: it bounds this sandbox alone.
+            chosen.append((resource.RLIMIT_NPROC, int(limits["pids"]) + 4))
+        return chosen
 
     # --- watch --------------------------------------------------------------------------------------------------
 
     def poll(self, control_fd: int) -> tuple[bool, bool]:
         """Wait a moment; returns (the program has ended, the parent has something to say)."""
         waiting = [self._pidfd, control_fd] + ([self._info_fd] if self._info_fd >= 0 else [])
-        timeout = None if self._groups else WATCH_INTERVAL_S
         left = self._started + self.job.deadline_s - time.monotonic()
         if left <= 0:
             self.kill()
-        ready, _, _ = select.select(waiting, [], [], max(left, 0.1) if timeout is None else timeout)
+        patience = max(left, 0.1) if self._groups else WATCH_INTERVAL_S
+        ready, _, _ = select.select(waiting, [], [], patience)
         if self._info_fd in ready:
             self._read_info()
         if not self._groups:
@@ -208,16 +177,16 @@ class Run:
             if not target.endswith("/in"):
                 space = os.statvfs(target)
                 used += (space.f_blocks - space.f_bfree) * space.f_frsize
-        self._peak = max(self._peak or 0, used)
-        if used > limit and not self._oom_killed:
-            self._oom_killed = True
+        self._peak = max(self._peak, used)
+        if used > limit and not self._memory_killed:
+            self._memory_killed = True
             self.kill()
 
     # --- end ----------------------------------------------------------------------------------------------------
 
     def kill(self) -> None:
         """SIGKILL to all that belongs to the run. Returns at once; ``poll`` sees the end."""
-        targets = [self._pid, *([self._inner] if self._inner else []), *linux.descendants_of(os.getpid())]
+        targets = [self._pid, self._inner or 0, *linux.descendants_of(os.getpid())]
         if self._groups:
             targets += self._groups.pids()
         for pid in targets:
@@ -226,23 +195,23 @@ class Run:
                     os.kill(pid, signal.SIGKILL)
 
     def exit_report(self) -> dict[str, Any]:
-        """Reap the program, end what it left behind, read the counters, give back mounts and groups."""
+        """Reap the program, end what it left behind, read the counters."""
         at = time.monotonic()
         _, status, usage = os.wait4(self._pid, 0)
         self._pid = 0
         code = os.waitstatus_to_exitcode(status)
         self._end_all()
+        report = {"code": code if code >= 0 else 128 - code, "at": at}
         if self._groups:
-            self.counters = self._groups.counters()
-        counted = self.counters
-        peak = self._peak if self._peak is not None else usage.ru_maxrss * 1024
-        return {
-            "code": code if code >= 0 else 128 - code,
-            "at": at,
-            "oom": bool(counted.oom_kills) or self._oom_killed,
-            "peak": counted.peak_bytes if self._groups else max(peak, usage.ru_maxrss * 1024),
-            "cpu_s": counted.cpu_seconds if self._groups else usage.ru_utime + usage.ru_stime,
-        }
+            counted = self._groups.counters()
+            return {
+                **report,
+                "oom": bool(counted.oom_kills),
+                "peak": counted.peak_bytes,
+                "cpu_s": counted.cpu_seconds,
+            }
+        peak = max(self._peak, usage.ru_maxrss * 1024)
+        return {**report, "oom": self._memory_killed, "peak": peak, "cpu_s": usage.ru_utime + usage.ru_stime}
 
     def _end_all(self) -> None:
         """Nothing of the run is alive when this returns, or it is named in ``leftovers``."""
@@ -261,7 +230,7 @@ class Run:
         self._pid = 0
 
     def release(self) -> None:
-        """Give back mounts, groups, descriptors and folders. The output folder goes with the last open descriptor."""
+        """Give back mounts, groups, descriptors and folders. The output folder goes with its last open descriptor."""
         for target in reversed(self._mounts):
             try:
                 linux.unmount(target)
@@ -269,7 +238,7 @@ class Run:
                 self.leftovers.append(str(error))
         self._mounts.clear()
         for name in ("_pidfd", "_inner_pidfd", "_info_fd", "out_fd"):
-            fd = getattr(self, name, -1)
+            fd = getattr(self, name)
             if fd >= 0:
                 os.close(fd)
                 setattr(self, name, -1)
@@ -297,8 +266,8 @@ def _unlock_and_retry(function: Any, path: str, _error: Any) -> None:
     """The program may have taken permissions away from its own folders."""
     with contextlib.suppress(OSError):
         os.chmod(os.path.dirname(path), 0o700)
-        os.chmod(path, 0o700, follow_symlinks=False) if os.path.isdir(path) else None
-        if function in (os.scandir, os.open, os.lstat):
+        if os.path.isdir(path) and not os.path.islink(path):
+            os.chmod(path, 0o700)
             shutil.rmtree(path, ignore_errors=True)
         else:
             function(path)

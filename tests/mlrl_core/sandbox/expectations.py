@@ -1,0 +1,91 @@
+"""The programs of tests/cases/programs and what their first line promises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mlrl_core.records import Execution
+from mlrl_core.sandbox.output import capture_text
+
+PROGRAMS = Path(__file__).parents[2] / "cases" / "programs"
+KEYS = ("status", "code", "signal", "oom_seen", "output_truncated", "idle_suspect", "submission", "wall", "result")
+GUARD = 'os.environ.get("MLRL_SANDBOX") not in ("docker", "bwrap")'
+
+
+@dataclass(frozen=True)
+class Program:
+    """One program: its promises (key -> text, ``a|b`` means either) and whether it refuses to run uncontained."""
+
+    path: Path
+    promises: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.path.stem
+
+    @property
+    def source(self) -> str:
+        return self.path.read_text()
+
+    @property
+    def guarded(self) -> bool:
+        return GUARD in self.source
+
+
+def read_program(path: Path) -> Program:
+    first = path.read_text().splitlines()[0]
+    assert first.startswith("# expect: "), f"{path.name}: no `# expect:` line"
+    promises = {}
+    for part in first.removeprefix("# expect: ").split("; "):
+        key, equals, value = part.partition("=")
+        if equals and key in KEYS:
+            promises[key] = value
+    return Program(path, promises)
+
+
+def programs() -> list[Program]:
+    return [read_program(path) for path in sorted(PROGRAMS.glob("*.py"))]
+
+
+def result_line(execution: Execution) -> str:
+    """What follows the last ``RESULT:`` at the beginning of a line of stdout."""
+    lines = [line for line in capture_text(execution.stdout).split("\n") if line.startswith("RESULT:")]
+    return lines[-1].removeprefix("RESULT:").strip() if lines else ""
+
+
+def observed(execution: Execution) -> dict[str, str]:
+    """The execution in the words of the promises."""
+    submission = execution.submission_state
+    if submission == "refused":
+        submission = f"refused:{execution.submission_reason}"  # type: ignore[assignment]
+    return {
+        "status": execution.status,
+        "code": str(execution.exit_code),
+        "signal": "none" if execution.signal is None else str(execution.signal),
+        "oom_seen": str(execution.oom_seen).lower(),
+        "output_truncated": str(execution.output_truncated).lower(),
+        "idle_suspect": str(execution.idle_suspect).lower(),
+        "submission": submission,
+        "result": result_line(execution),
+        "wall": f"{execution.duration_s:.3f}",
+    }
+
+
+def broken_promises(program: Program, execution: Execution, limit_s: float) -> list[str]:
+    """One line for each promise that the execution breaks."""
+    found, broken = observed(execution), []
+    for key, promise in program.promises.items():
+        value = found[key]
+        if key == "wall" and promise == "limit":
+            kept = execution.duration_s == limit_s
+        elif key == "wall":
+            low, high = (float(bound) for bound in promise.split(".."))
+            kept = low <= execution.duration_s <= high
+        elif key == "result":
+            kept = any(value.startswith(choice) for choice in promise.split("|"))
+        else:
+            kept = value in promise.split("|")
+        if not kept:
+            broken.append(f"{key}: promised {promise}, was {value}")
+    return broken
