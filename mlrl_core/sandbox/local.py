@@ -25,6 +25,7 @@ from mlrl_core.sandbox.host import slot_count
 from mlrl_core.sandbox.inputs import InputFolders
 from mlrl_core.sandbox.limits import Limits
 from mlrl_core.sandbox.output import MilestoneFilter, StartLine, StreamKeeper
+from mlrl_core.sandbox.owners import owner_name
 from mlrl_core.sandbox.slots import Cancelled, Slot, acquire_slot
 
 START_LINE_S = 60.0  # a program that has not started by then never will
@@ -55,9 +56,8 @@ class LocalSandbox:
         self.config, self.runtime = config, runtime
         self.limits = Limits.of(config)
         self.slots = slot_count(config.slots, config.cpus)
-        self.instance = uuid.uuid4().hex[:12]
         self._setup = setup
-        self._own = runtime / "instances" / f"{os.getpid()}-{self.instance}"
+        self._own = runtime / "instances" / f"{owner_name()}-{uuid.uuid4().hex[:8]}"
         self._own.mkdir(parents=True, mode=0o711)
         self._own.parent.chmod(0o711)
         self._inputs = InputFolders(self._own / "inputs", foreign_user)

@@ -52,7 +52,9 @@ def open_backend(
 
 
 def _docker(config: SandboxConfig, run_key: str, env: Mapping[str, str]) -> Sandbox:
-    raise MlrlError("docker: not available yet, use sandbox.backend=bubblewrap")
+    from mlrl_core.sandbox.docker_backend import DockerSandbox
+
+    return _proved(DockerSandbox(config, run_key, env))
 
 
 def _bubblewrap(config: SandboxConfig, masked_files: Sequence[Path], env: Mapping[str, str]) -> Sandbox:

@@ -74,6 +74,25 @@ def base_folders() -> dict[str, Path]:
     return folders
 
 
+def read_counters(folders: dict[str, Path]) -> Counters:
+    """The counters of a group: controller -> folder (version 1), or one folder under any name (version 2)."""
+    unified = next((folder for folder in folders.values() if (folder / "memory.events").exists()), None)
+    if unified is not None:
+        usage = _number(unified / "cpu.stat", "usage_usec")
+        return Counters(
+            _number(unified / "memory.events", "oom_kill"),
+            _number(unified / "memory.peak"),
+            None if usage is None else usage / 1e6,
+        )
+    memory, cpu = folders.get("memory"), folders.get("cpuacct")
+    usage = _number(cpu / "cpuacct.usage") if cpu else None
+    return Counters(
+        _number(memory / "memory.oom_control", "oom_kill") if memory else None,
+        _number(memory / "memory.max_usage_in_bytes") if memory else None,
+        None if usage is None else usage / 1e9,
+    )
+
+
 class Groups:
     """The groups of one run, one folder per controller (version 1) or one in all (version 2)."""
 
@@ -147,21 +166,7 @@ class Groups:
 
     def counters(self) -> Counters:
         """Read the counters; valid until ``remove``."""
-        if self.version == 2:
-            folder = self.folders[""]
-            usage = _number(folder / "cpu.stat", "usage_usec")
-            return Counters(
-                _number(folder / "memory.events", "oom_kill"),
-                _number(folder / "memory.peak"),
-                None if usage is None else usage / 1e6,
-            )
-        usage = _number(self.folders["cpuacct"] / "cpuacct.usage") if "cpuacct" in self.folders else None
-        memory = self.folders["memory"]
-        return Counters(
-            _number(memory / "memory.oom_control", "oom_kill"),
-            _number(memory / "memory.max_usage_in_bytes"),
-            None if usage is None else usage / 1e9,
-        )
+        return read_counters(self.folders)
 
     def remove(self, patience_s: float = 5.0) -> list[str]:
         """Remove the groups; returns those that stayed. A group is busy for a moment after its last process."""

@@ -1,0 +1,194 @@
+"""Where a container's program finds its input and leaves its output: host mounts for root, volumes for others."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shutil
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from mlrl_core.errors import InfraError
+from mlrl_core.sandbox import programs
+from mlrl_core.sandbox.collector import NAME, Submission, collect, store
+from mlrl_core.sandbox.engine import engine_errors
+from mlrl_core.sandbox.helper import linux
+from mlrl_core.sandbox.limits import MIB, Limits
+
+
+class OutputPlace(Protocol):
+    """A fresh output folder of limited size: mounted at ``/out``, collected after the program's end, then gone."""
+
+    def mount(self) -> Any:
+        """The engine's mount entry."""
+
+    def collect(self, destination: Path, cap: int) -> Submission:
+        """What is left of the one file that counts. Raises InfraError."""
+
+    def remove(self) -> None:
+        """Idempotent."""
+
+
+class HostTmpfs:
+    """A tmpfs of this host (root only): the collector opens it by descriptor, nothing travels."""
+
+    def __init__(self, folder: Path, limits: Limits, uid: int) -> None:
+        self._folder = folder
+        folder.mkdir(mode=0o700)
+        try:
+            inodes = max(limits.out // MIB * 128, 1024)
+            linux.mount_tmpfs(str(folder), size=limits.out, inodes=inodes, mode=0o700, owner=uid)
+        except OSError as error:
+            folder.rmdir()
+            raise InfraError(f"can't mount the output folder: {error}") from error
+        self._mounted = True
+        (folder / "input").mkdir(mode=0o755)
+
+    def mount(self) -> Any:
+        import docker
+
+        return docker.types.Mount(programs.OUT, str(self._folder), type="bind")
+
+    def collect(self, destination: Path, cap: int) -> Submission:
+        descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            return collect(descriptor, destination, cap)
+        finally:
+            os.close(descriptor)
+
+    def remove(self) -> None:
+        if self._mounted:
+            try:
+                linux.unmount(str(self._folder))
+            except OSError as error:
+                raise InfraError(f"can't unmount an output folder: {error}") from error
+            self._mounted = False
+        with contextlib.suppress(FileNotFoundError):
+            self._folder.rmdir()
+
+
+class EngineVolume:
+    """A tmpfs volume of the engine, kept alive by a small holder container from which the file is read."""
+
+    def __init__(self, client: Any, image: str, name: str, limits: Limits, uid: int, labels: dict[str, str]) -> None:
+        import docker
+
+        self._client, self._name, self._holder = client, name, ""
+        inodes = max(limits.out // MIB * 128, 1024)
+        options = f"size={limits.out},nr_inodes={inodes},uid={uid},gid={uid},mode=0700,nosuid,nodev,noexec"
+        with engine_errors("making the output volume"):
+            client.api.create_volume(
+                name, driver="local", driver_opts={"type": "tmpfs", "device": "tmpfs", "o": options}, labels=labels
+            )
+        try:
+            with engine_errors("starting the volume's holder"):
+                host = client.api.create_host_config(
+                    network_mode="none",
+                    read_only=True,
+                    cap_drop=["ALL"],
+                    security_opt=["no-new-privileges:true"],
+                    pids_limit=8,
+                    mem_limit=limits.out + (64 << 20),
+                    log_config=docker.types.LogConfig(type="none"),
+                    init=True,
+                    # nocopy: else the engine copies the image's folder, with its owner, over ours
+                    mounts=[docker.types.Mount("/out", name, type="volume", no_copy=True)],
+                )
+                lifetime = str(int(limits.time_s) + 120)
+                self._holder = client.api.create_container(
+                    image,
+                    ["sleep", lifetime],
+                    user=f"{uid}:{uid}",
+                    host_config=host,
+                    labels=labels,
+                    name=f"{name}-hold",
+                )["Id"]
+                client.api.start(self._holder)
+        except InfraError:
+            self.remove()
+            raise
+
+    def mount(self) -> Any:
+        import docker
+
+        return docker.types.Mount(programs.OUT, self._name, type="volume", no_copy=True)
+
+    def collect(self, destination: Path, cap: int) -> Submission:
+        import docker
+
+        try:
+            stream, _ = self._client.api.get_archive(self._holder, f"/out/{NAME}")
+            found = read_member(stream, cap)
+        except docker.errors.NotFound:
+            return Submission("missing")
+        except docker.errors.APIError as error:
+            raise InfraError(f"docker: reading the submission failed: {error.explanation}") from error
+        return store(found, destination) if isinstance(found, bytes) else found
+
+    def remove(self) -> None:
+        import docker
+
+        with engine_errors("removing the output volume"):
+            for call, name in (
+                (lambda n: self._client.api.remove_container(n, force=True, v=True), self._holder),
+                (self._client.api.remove_volume, self._name),
+            ):
+                if name:
+                    with contextlib.suppress(docker.errors.NotFound):
+                        call(name)
+
+
+def read_member(chunks: Iterator[bytes], cap: int) -> bytes | Submission:
+    """The one regular file in a tar stream that an engine made; anything else is refused.
+
+    Never unpacks to disk, reads at most ``cap`` and a header. Raises InfraError for a stream that is no tar.
+    """
+    head = bytearray()
+    for chunk in chunks:
+        head += chunk
+        if len(head) > cap + (1 << 16):
+            break
+    try:
+        with tarfile.open(fileobj=io.BytesIO(bytes(head)), mode="r:") as tar:
+            member = tar.next()
+            if member is None:
+                raise InfraError("docker: the engine sent an empty archive")
+            if member.issym():
+                return Submission("refused", "symlink")
+            if member.islnk():
+                return Submission("refused", "links")
+            if not member.isreg():
+                return Submission("refused", "not_regular")
+            if member.name != NAME:
+                return Submission("refused", "io")
+            if member.size > cap:
+                return Submission("refused", "size", None, member.size)
+            file = tar.extractfile(member)
+            data = file.read() if file else b""
+            if len(data) != member.size:
+                raise InfraError("docker: the archive of a submission was cut short")
+            return data
+    except tarfile.TarError as error:
+        raise InfraError(f"docker: the engine sent no readable archive ({error})") from error
+
+
+def job_folder(folder: Path, source: str, launcher: str, seccomp: bytes, accounts: dict[str, str]) -> None:
+    """What the container reads at ``/job``, and the account files beside it. World-readable, written once."""
+    for name in ("job", "etc"):
+        (folder / name).mkdir(mode=0o755)
+    files = {
+        "job/solution.py": source.encode("utf-8", "surrogatepass"),
+        "job/launch.py": launcher.encode(),
+        "job/filter.bpf": seccomp,
+        **{f"etc/{name}": text.encode() for name, text in accounts.items()},
+    }
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+        (folder / name).chmod(0o644)
+
+
+def remove_folder(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,76 @@
+"""An engine of our own for the tests, where none answers: it changes nothing on the host and ends by its pid."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def why_not() -> str:
+    """Why a private engine can't be started here; empty when it can."""
+    if os.geteuid() != 0:
+        return "not root"
+    return "" if shutil.which("dockerd") else "dockerd is not installed"
+
+
+def answering_url() -> str:
+    """The engine that answers at the usual place, or empty."""
+    url = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+    import docker
+
+    try:
+        client = docker.DockerClient(base_url=url, timeout=5)
+        client.ping()
+        client.close()
+    except Exception:
+        return ""
+    return url
+
+
+@contextmanager
+def private_engine() -> Iterator[str]:
+    """Start dockerd without bridge, firewall rules and forwarding; yields its URL."""
+    # Socket paths end at 107 bytes, so the folder's name is short.
+    folder = Path(tempfile.mkdtemp(prefix="mlrl-e", dir="/tmp"))
+    log = (folder / "log").open("wb")
+    url = f"unix://{folder}/sock"
+    process = subprocess.Popen(
+        [
+            "dockerd",
+            *("--host", url, "--data-root", f"{folder}/root", "--exec-root", f"{folder}/exec"),
+            *("--pidfile", f"{folder}/pid", "--bridge", "none", "--iptables=false", "--ip6tables=false"),
+            *("--ip-forward=false", "--ip-masq=false"),
+        ],
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        import docker
+
+        end = time.monotonic() + 60
+        while True:
+            try:
+                docker.DockerClient(base_url=url, timeout=5).ping()
+                break
+            except Exception as error:
+                if process.poll() is not None or time.monotonic() > end:
+                    raise RuntimeError(f"dockerd did not start: {(folder / 'log').read_text()[-500:]}") from error
+                time.sleep(0.1)
+        yield url
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(10)
+        log.close()
+        shutil.rmtree(folder, ignore_errors=True)
