@@ -166,3 +166,4 @@ class Experience:
     queued_at: float
     started_at: float
     finished_at: float
+    detail: str | None = None  # for infra_error: what failed

@@ -38,7 +38,7 @@ class ExperienceStore:
         row = self._row(solution_id)
         if row.exists():
             return row
-        shard = self._shard(wave_of(solution_id))
+        shard = self.shard(wave_of(solution_id))
         if shard.exists():
             ids = pl.read_parquet(shard, columns=["solution_id"])["solution_id"]
             return shard if solution_id in set(ids) else None
@@ -46,7 +46,7 @@ class ExperienceStore:
 
     def ids(self, wave: int) -> list[str]:
         """Ids of the rows of a wave, ascending."""
-        shard = self._shard(wave)
+        shard = self.shard(wave)
         if shard.exists():
             return sorted(pl.read_parquet(shard, columns=["solution_id"])["solution_id"])
         return sorted(path.stem for path in self._folder(wave).glob("[0-9]*.parquet"))
@@ -76,20 +76,21 @@ class ExperienceStore:
 
     def compact(self, wave: int) -> Path:
         """Merge the rows of a closed wave into one file. Safe to repeat, and to be killed anywhere."""
-        shard = self._shard(wave)
+        shard = self.shard(wave)
         if not shard.exists():
             publish(shard, self.frame([wave]).write_parquet, durable=True)
         shutil.rmtree(self._folder(wave), ignore_errors=True)
         return shard
 
     def _files(self, wave: int) -> list[Path]:
-        shard = self._shard(wave)
+        shard = self.shard(wave)
         return [shard] if shard.exists() else sorted(self._folder(wave).glob("[0-9]*.parquet"))
 
     def _folder(self, wave: int) -> Path:
         return self._root / f"wave={wave:05d}"
 
-    def _shard(self, wave: int) -> Path:
+    def shard(self, wave: int) -> Path:
+        """The file of a compacted wave."""
         return self._root / f"wave={wave:05d}.parquet"
 
     def _row(self, solution_id: str) -> Path:

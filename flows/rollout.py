@@ -1,0 +1,132 @@
+"""One wave: every solution goes through its stages by itself, each stage a task run of its own."""
+
+from __future__ import annotations
+
+import queue
+import shutil
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from prefect import flow
+from prefect.futures import PrefectFuture
+from prefect.runtime import flow_run
+from prefect.task_runners import ThreadPoolTaskRunner
+
+from mlrl_core.errors import InfraError
+from mlrl_core.experience import solution_id_of
+from mlrl_core.experience.launches import log_launch
+from tasks.execute import execute
+from tasks.generate import generate
+from tasks.instrument import instrument
+from tasks.resources import Resources, resources_of
+from tasks.sampling import Interrupted
+from tasks.score import close_as_infra_error, score
+
+_POLL_S = 0.25
+_SAMPLES_OF_ONE_WAVE = 128  # the ceiling of `wave_size`: every solution may wait in a thread of its own
+
+# What follows on a stage's answer; `score` ends it.
+_NEXT = {"generate": "instrument", "instrument": "execute", "execute": "score"}
+
+
+def _name() -> str:
+    parameters = flow_run.parameters
+    return f"rollout {Path(parameters['run_dir']).name} wave {parameters['wave']}"
+
+
+@flow(
+    name="rollout",
+    flow_run_name=_name,
+    task_runner=ThreadPoolTaskRunner(max_workers=_SAMPLES_OF_ONE_WAVE),  # type: ignore[arg-type]
+    persist_result=False,
+)
+def rollout(run_dir: str, wave: int) -> None:
+    """Bring every solution of the wave to its experience row, then compact the wave.
+
+    Solutions that have a row are left alone, others go on from what they have published. A solution that the
+    infrastructure fails for good becomes an ``infra_error`` row; more than half of a wave failing is no bad luck
+    but a broken machine, and raises InfraError without writing those rows, so that a resume tries again.
+    """
+    resources = resources_of(run_dir)
+    ids = [solution_id_of(wave, slot) for slot in range(resources.config.wave_size)]
+    there = set(resources.store.ids(wave))
+    missing = [solution_id for solution_id in ids if solution_id not in there]
+    if missing:
+        course = _Wave(
+            resources, wave, missing, Counter({stage: len(there) for stage in ("generate", *_NEXT.values())})
+        )
+        course.run()
+        course.close_lost()
+    resources.store.compact(wave)
+    shutil.rmtree(resources.run.path / "work" / f"wave={wave:05d}", ignore_errors=True)
+
+
+@dataclass
+class _Wave:
+    """The running wave. Only the flow's thread touches it: tasks report through the queue."""
+
+    resources: Resources
+    wave: int
+    missing: list[str]
+    done: Counter[str]
+    lost: dict[str, str] = field(default_factory=dict)  # id -> what failed
+    events: queue.Queue[tuple[str, str, PrefectFuture[Any]]] = field(default_factory=queue.Queue)
+    active: int = 0
+
+    def __post_init__(self) -> None:
+        config = self.resources.config
+        self.tasks = {stage.name: stage.for_run(config) for stage in (generate, instrument, execute, score)}
+        self.deadline_s = sum(stage.deadline_s(config) for stage in (generate, instrument, execute, score)) * 4
+
+    def run(self) -> None:
+        """Drive every missing solution through its stages; returns when all have ended."""
+        for solution_id in self.missing:
+            log_launch(self.resources.run, solution_id, "launched")
+            self.submit("generate", solution_id)
+        end = time.monotonic() + self.deadline_s
+        while self.active:
+            try:
+                stage, solution_id, future = self.events.get(timeout=_POLL_S)
+            except queue.Empty:
+                if time.monotonic() > end:
+                    raise InfraError(f"wave {self.wave}: not ended within {self.deadline_s:g} s") from None
+                continue
+            self.active -= 1
+            self.advance(stage, solution_id, future)
+        if self.resources.cancel.is_set():
+            raise Interrupted
+
+    def submit(self, stage: str, solution_id: str) -> None:
+        """Start one stage of one solution."""
+        arguments = (str(self.resources.run.path), self.resources.competition_id, solution_id)
+        future = self.tasks[stage].submit(*arguments)
+        self.active += 1
+        future.add_done_callback(lambda done: self.events.put((stage, solution_id, done)))
+
+    def advance(self, stage: str, solution_id: str, future: PrefectFuture[Any]) -> None:
+        """Start what follows on a stage that has ended."""
+        if self.resources.cancel.is_set():
+            return
+        answer = future.result(raise_on_failure=False)
+        if not future.state.is_completed():
+            self.lost[solution_id] = f"{stage}: {type(answer).__name__}: {answer}"
+        elif stage == "generate" and answer == "no_code":
+            self.submit("score", solution_id)
+        elif stage in _NEXT:
+            self.submit(_NEXT[stage], solution_id)
+        self.done[stage] += 1
+        self.resources.listener.wave(self.wave, self.done, self.resources.config.wave_size)
+
+    def close_lost(self) -> None:
+        """Rows for what the infrastructure has lost, or InfraError when that is most of the wave."""
+        if len(self.lost) * 2 > self.resources.config.wave_size:
+            first = min(self.lost)
+            raise InfraError(
+                f"wave {self.wave}: {len(self.lost)} of {self.resources.config.wave_size} solutions failed on "
+                f"infrastructure, first {first}: {self.lost[first]}"
+            )
+        for solution_id, reason in sorted(self.lost.items()):
+            close_as_infra_error(self.resources, solution_id, reason)

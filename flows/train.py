@@ -1,0 +1,194 @@
+"""A training run: wave, batch, update, until the last step. The run directory says what is done."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from prefect import flow, tags
+from prefect.client.orchestration import get_client
+from prefect.runtime import flow_run
+from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+from prefect.states import Cancelled
+from prefect.task_runners import ThreadPoolTaskRunner
+
+from flows.rollout import rollout
+from flows.stopping import stoppable
+from mlrl_core.config import load_config
+from mlrl_core.experience import RunDirectory
+from mlrl_core.experience.state import RunState, RunStatus, read_state, write_state
+from mlrl_core.experience.statistics import COLUMNS, StepStatistics, run_statistics, wave_statistics
+from mlrl_core.tracking.names import Cumulative, step_metrics
+from mlrl_core.tracking.tracker import EndStatus
+from tasks.batch import batch
+from tasks.opening import open_resources
+from tasks.resources import Resources, find_resources
+from tasks.sampling import Interrupted
+from tasks.update import update, version_metrics
+
+if TYPE_CHECKING:
+    from prefect.futures import PrefectFuture
+    from prefect.states import State
+
+_POLL_S = 0.25
+_STEPS_IN_FORECAST = 3
+_END_STATUS: dict[RunStatus, EndStatus] = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
+
+
+def _name() -> str:
+    parameters = flow_run.parameters
+    return f"train {Path(parameters['run_dir']).name if parameters['run_dir'] else parameters['profile']}"
+
+
+@flow(
+    name="train",
+    flow_run_name=_name,
+    task_runner=ThreadPoolTaskRunner(max_workers=2),  # type: ignore[arg-type]
+    persist_result=False,
+)
+def train(
+    profile: str = "nano",
+    competition: str = "",
+    seed: int = 0,
+    overrides: Sequence[str] = (),
+    run_dir: str = "",
+) -> State[Any] | None:
+    """Train, or go on training where ``run_dir`` holds a run (the other parameters then come from there).
+
+    No flow retries: going on from the run directory is the retry, by hand or by the next schedule.
+    """
+    run = _open_or_create(profile, competition, seed, overrides, run_dir)
+    shared = find_resources(str(run.path))
+    labels = [f"run:{run.key}", f"competition:{run.load_config().competition.id}"]
+    _label_this_run(labels)
+    with tags(*labels):
+        if shared is not None:
+            return _train(shared)
+        with run.owned(), open_resources(run) as resources:
+            return _train(resources)
+
+
+def _label_this_run(labels: Sequence[str]) -> None:
+    if flow_run.id is not None:
+        with get_client(sync_client=True) as client:
+            client.update_flow_run(UUID(flow_run.id), tags=[*flow_run.tags, *labels])
+
+
+def _open_or_create(profile: str, competition: str, seed: int, overrides: Sequence[str], run_dir: str) -> RunDirectory:
+    if run_dir and (Path(run_dir) / "config.toml").exists():
+        return RunDirectory.open(Path(run_dir))
+    chosen = [f"competition.id={competition}"] if competition else []
+    config = load_config(profile, [*chosen, *overrides], seed)
+    name = f"{config.competition.id}-{profile}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{seed}"
+    return RunDirectory.create(Path(run_dir) if run_dir else Path("runs") / name, config)
+
+
+def _train(resources: Resources) -> State[Any] | None:
+    status: RunStatus = "failed"
+    with stoppable(resources.cancel, lambda: _record_end(resources, "interrupted")):
+        try:
+            _Training(resources).run()
+            status = "finished"
+        except Interrupted:
+            status = "interrupted"
+        finally:
+            if status != "finished":
+                resources.abort()
+            _record_end(resources, status)
+            resources.tracker.end(_END_STATUS[status])
+    if status == "interrupted":
+        return Cancelled(message=f"interrupted: go on by `mlrl train --resume {resources.run.path}`")
+    return None
+
+
+def _record_end(resources: Resources, status: RunStatus) -> None:
+    write_state(resources.run, read_state(resources.run).ended(status))
+
+
+class _Training:
+    """The loop over steps. Step n: version n - 1 samples wave n, which is batch n, which makes version n."""
+
+    def __init__(self, resources: Resources) -> None:
+        self.resources = resources
+        self.run_dir = str(resources.run.path)
+        self.started = time.monotonic()
+        self.before = read_state(resources.run)
+        self.state = self.before
+        self.history: list[StepStatistics] = []
+
+    def run(self) -> None:
+        """From the newest published version to the last step."""
+        resources = self.resources
+        done = max(resources.run.published_versions(), default=0)
+        self.history = run_statistics(resources.store, range(1, done + 1))
+        self.state = self._catch_up(done)
+        write_state(resources.run, self.state.ended("running"))
+        for step in range(done + 1, resources.config.steps + 1):
+            resources.check()
+            resources.load_version(step - 1, resources.run.version(step - 1) / "adapter")
+            with _no_heartbeat():
+                rollout(self.run_dir, step)
+            resources.listener.updating(step)
+            digest = self._result(batch.for_run(resources.config).submit(self.run_dir, step))
+            self._result(update.for_run(resources.config).submit(self.run_dir, step, digest))
+            wall_s = self.before.wall_s + time.monotonic() - self.started
+            self.state = self.state.after(step, wall_s, time.time())
+            write_state(resources.run, self.state)
+            best = self.history[-1].best if self.history else None
+            self.history.append(wave_statistics(resources.store.frame([step], COLUMNS), step, best))
+            self._track(step)
+            resources.listener.step(self.history[-1], wall_s, self._seconds_left(step))
+
+    def _catch_up(self, done: int) -> RunState:
+        """The state up to the newest version: a kill may have come between publishing it and writing the state."""
+        self.state = self.before
+        for step in range(len(self.state.steps) + 1, done + 1):
+            published = (self.resources.run.version(step) / "DONE").stat().st_mtime
+            self.state = self.state.after(step, self.state.wall_s, published)
+        if done:  # what was tracked last may have been lost in the kill; a point sent twice stays one
+            for step in range(max(len(self.before.steps), 1), done + 1):
+                self._track(step)
+        return self.state
+
+    def _result(self, future: PrefectFuture[Any]) -> Any:
+        """What a task returns, or its exception; ends early when the run is being stopped."""
+        while not _ended(future):
+            if self.resources.cancel.is_set():
+                self.resources.abort()
+                raise Interrupted
+        self.resources.check()
+        return future.result()
+
+    def _seconds_left(self, step: int) -> float:
+        recent = [0.0, *(done.wall_s for done in self.state.steps)][-_STEPS_IN_FORECAST - 1 :]
+        return (recent[-1] - recent[0]) / (len(recent) - 1) * (self.resources.config.steps - step)
+
+    def _track(self, step: int) -> None:
+        past = self.history[:step]
+        cumulative = Cumulative(
+            exec_s=sum(each.execution_s for each in past),
+            wall_s=self.state.steps[step - 1].wall_s,
+            solutions=sum(each.rows for each in past),
+            generated_tokens=sum(each.generated_tokens for each in past),
+        )
+        metrics = step_metrics(past[-1], version_metrics(self.resources.run, step), cumulative)
+        tracker = self.resources.tracker
+        tracker.log_metrics(step, metrics, self.state.steps[step - 1].finished_at)
+        tracker.log_file(self.resources.store.shard(step), "experiences")
+
+
+def _ended(future: PrefectFuture[Any]) -> bool:
+    future.wait(timeout=_POLL_S)
+    return future.state.is_final()
+
+
+@contextmanager
+def _no_heartbeat() -> Iterator[None]:
+    """A sub-flow's heartbeat takes a second to stop, and says nothing that the flow above does not say."""
+    with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+        yield

@@ -1,0 +1,79 @@
+"""Every metric key, in one place: identical keys and units in every run, so that runs can be compared.
+
+Keys are those of learner.md section 12 and method.md section 14. ``step`` is the policy version that the update made.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mlrl_core.experience.statistics import StepStatistics
+from mlrl_core.records import OUTCOMES
+
+# Of one wave: key -> attribute of StepStatistics.
+WAVE_KEYS: dict[str, str] = {
+    "reward/mean": "reward_mean",
+    "reward/max": "reward_max",
+    "reward/valid_mean": "valid_reward_mean",
+    "reward/valid_sem": "valid_reward_sem",
+    "outcome/valid_share": "valid_share",
+    "exec/duration_s_mean": "duration_mean_s",
+    "exec/duration_s_p50": "duration_p50_s",
+    "exec/duration_s_p95": "duration_p95_s",
+    "exec/duration_s_max": "duration_max_s",
+    "exec/valid_duration_s_mean": "valid_duration_mean_s",
+    "exec/queue_s_mean": "queue_mean_s",
+    "response_length/mean": "response_length_mean",
+    "response_length/max": "response_length_max",
+    "response_length/clip_ratio": "clip_ratio",
+    "instrument/fallback_frac": "fallback_share",
+    "milestones/mean": "milestones_mean",
+    "staleness/mean": "staleness_mean",
+    "staleness/max": "staleness_max",
+}
+OUTCOME_KEYS: dict[str, str] = {
+    outcome: "infra_error_frac" if outcome == "infra_error" else f"outcome/{outcome}_frac" for outcome in OUTCOMES
+}
+BEST_KEY = "best_so_far"
+CUMULATIVE_KEYS = ("cum/exec_s", "cum/wall_s", "cum/solutions", "cum/generated_tokens")
+NONFINITE_KEY = "tracking/nonfinite_values"
+
+# What the learner reports of one update.
+LEARNER_KEYS: frozenset[str] = frozenset(
+    {
+        *(f"actor/{k}" for k in ("pg_loss", "pg_clipfrac", "pg_clipfrac_lower", "ppo_kl", "ref_kl", "entropy")),
+        *("actor/grad_norm", "critic/grad_norm", "learner/skipped_steps"),
+        *("critic/vf_loss", "critic/vf_clipfrac", "critic/vf_explained_var", "critic/value_mean", "critic/return_mean"),
+        *("advantage/std_before_whitening", "advantage/reward_spread", "sampling/abs_log_prob_diff"),
+        *("mismatch_kl/mean", "mismatch_kl/max", "rollout_is_ess"),
+        *(f"sampling/importance_ratio/{k}" for k in ("min", "mean", "max")),
+        *("duration_weight/max", "duration_weight/ess"),
+        *("learner/tokens", "learner/tokens_per_s", "learner/rss_gb", "learner/device_mem_gb"),
+        *(f"timing_s/{k}" for k in ("logprobs", "values", "train", "publish", "push", "idle")),
+        *("adapter/delta_norm", "adapter/push_fail", "generator/tok_s"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cumulative:
+    """Totals of the run up to and with a step; comparisons are drawn against these as well as against steps."""
+
+    exec_s: float
+    wall_s: float
+    solutions: int
+    generated_tokens: int
+
+
+def step_metrics(statistics: StepStatistics, learner: Mapping[str, float], cumulative: Cumulative) -> dict[str, float]:
+    """All metrics of one step. What is None, or not in this module, is left out; non-finite values are counted."""
+    values: dict[str, float | None] = {key: getattr(statistics, name) for key, name in WAVE_KEYS.items()}
+    values |= {key: statistics.outcome_share.get(outcome, 0.0) for outcome, key in OUTCOME_KEYS.items()}
+    values[BEST_KEY] = statistics.best.raw if statistics.best else None
+    values |= {key: getattr(cumulative, key.removeprefix("cum/")) for key in CUMULATIVE_KEYS}
+    values |= {key: value for key, value in learner.items() if key in LEARNER_KEYS}
+    present = {key: float(value) for key, value in values.items() if value is not None}
+    finite = {key: value for key, value in present.items() if math.isfinite(value)}
+    return {**finite, NONFINITE_KEY: float(len(present) - len(finite))}

@@ -1,0 +1,116 @@
+"""What the tasks of a process share, per run: opened once by the flow that owns the run, found by run directory.
+
+Tasks take primitives, so that a task run is small and can be repeated; the live objects are looked up here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from mlrl_core.config import RunConfig
+from mlrl_core.experience import ExperienceStore, RunDirectory
+from mlrl_core.records import Execution, InstrumentedProgram, Score
+from mlrl_core.reporting.progress import Listener, Silent
+from mlrl_core.tracking import Tracker
+from tasks.sampling import Agent, Interrupted, WaveSampler
+
+
+class Sandbox(Protocol):
+    """The part of ``mlrl_core.sandbox.Sandbox`` that a run uses."""
+
+    def run(
+        self,
+        source: str,
+        inputs: Path,
+        *,
+        collect_to: Path,
+        nonce: str,
+        milestones: Sequence[str],
+        cancel: threading.Event | None,
+        solution_id: str,
+    ) -> Execution: ...
+
+
+class Update(Protocol):
+    """The part of the learner's ``UpdateResult`` that a run uses."""
+
+    @property
+    def version(self) -> int: ...
+    @property
+    def version_dir(self) -> Path: ...
+    @property
+    def metrics(self) -> dict[str, float]: ...
+
+
+class Learner(Protocol):
+    """The part of ``LearnerClient`` that a run uses."""
+
+    def update(self, batch_id: str, batch_path: Path, digest: str, parent_version: int) -> Update: ...
+
+
+@dataclass
+class Resources:
+    """One run's live objects. ``cancel`` set means: end soon, publish nothing half done."""
+
+    run: RunDirectory
+    config: RunConfig
+    inputs: Path  # the public data
+    agent: Agent
+    load_version: Callable[[int, Path], None]
+    instrument: Callable[[str, str], InstrumentedProgram]  # code, nonce
+    sandbox: Sandbox
+    grade: Callable[[Path], Score]
+    map_score: Callable[[float], float]
+    learner: Learner
+    tracker: Tracker
+    abort: Callable[[], None]  # end the learner and every program now; callable twice, from any thread
+    cancel: threading.Event = field(default_factory=threading.Event)
+    listener: Listener = field(default_factory=Silent)
+
+    def __post_init__(self) -> None:
+        self.store = ExperienceStore(self.run)
+        self.sampler = WaveSampler(self.agent, self.cancel.is_set, self.config.generation.request_deadline_s)
+
+    def check(self) -> None:
+        """Raise Interrupted once the run is being stopped."""
+        if self.cancel.is_set():
+            raise Interrupted
+
+    @property
+    def competition_id(self) -> str:
+        return self.config.competition.id
+
+
+_open: dict[str, Resources] = {}
+
+
+@contextmanager
+def registered(resources: Resources) -> Iterator[Resources]:
+    """Let the tasks of this process find the resources of a run."""
+    key = str(resources.run.path)
+    if key in _open:
+        raise RuntimeError(f"{key} is open already in this process")
+    _open[key] = resources
+    try:
+        yield resources
+    finally:
+        del _open[key]
+
+
+def resources_of(run_dir: str) -> Resources:
+    """The resources of a run that a flow of this process has opened. Raises Interrupted once it is being stopped."""
+    if run_dir not in _open:
+        raise RuntimeError(f"{run_dir} is not open in this process: tasks run within the flow that owns the run")
+    resources = _open[run_dir]
+    resources.check()
+    return resources
+
+
+def find_resources(run_dir: str) -> Resources | None:
+    """The resources of a run, or None where no one has opened it here."""
+    return _open.get(run_dir)

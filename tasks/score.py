@@ -1,0 +1,110 @@
+"""Grade one submission and close the solution: its experience row is the last thing written."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import replace
+
+from mlrl_core.agent import outcome_of, reward_of
+from mlrl_core.experience.handover import WorkFolder
+from mlrl_core.experience.launches import log_launch
+from mlrl_core.experience.run_directory import solution_seed, wave_of
+from mlrl_core.records import Execution, Experience, InstrumentedProgram, Score, Solution
+from tasks.decorator import mlrl_task
+from tasks.resources import Resources, resources_of
+
+_log = logging.getLogger(__name__)
+
+GRADE_DEADLINE_S = 300.0
+
+
+@mlrl_task("score {competition} {solution_id}", deadline_s=lambda config: GRADE_DEADLINE_S + 60, retries=1)
+def score(run_dir: str, competition: str, solution_id: str) -> str:
+    """Publish the Experience and drop the hand-over files. Returns the outcome."""
+    resources = resources_of(run_dir)
+    work = WorkFolder(resources.run, solution_id)
+    if resources.store.find(solution_id) is not None:
+        work.remove()
+        return "done before"
+    solution = work.require(Solution)
+    execution = work.get(Execution)
+    graded = _grade(resources, work, execution)
+    outcome = outcome_of(execution, graded)
+    mapped = resources.map_score(graded.raw) if outcome == "graded" and graded and graded.raw is not None else None
+    seen = len(execution.milestones) if execution else 0
+    close(
+        resources,
+        Experience(
+            solution=solution,
+            program=work.get(InstrumentedProgram),
+            execution=execution and replace(execution, submission_path=None),  # the file goes with the work folder
+            score=graded,
+            reward=reward_of(outcome, mapped, seen, resources.config.reward),
+            outcome=outcome,
+            generated_at=solution.generated_at,
+            queued_at=execution.started_at - execution.queue_s if execution else solution.generated_at,
+            started_at=execution.started_at if execution else solution.generated_at,
+            finished_at=execution.finished_at if execution else solution.generated_at,
+        ),
+    )
+    return outcome
+
+
+def _grade(resources: Resources, work: WorkFolder, execution: Execution | None) -> Score | None:
+    if execution is None or execution.status != "ok" or execution.submission_state != "ok":
+        return None
+    return resources.grade(work.submission)
+
+
+def close(resources: Resources, experience: Experience) -> None:
+    """Put the row in place, log the end of the launch, drop the hand-over files: in this order."""
+    solution_id = experience.solution.solution_id
+    resources.store.append(experience)
+    log_launch(resources.run, solution_id, "ended", experience.finished_at, experience.outcome)
+    WorkFolder(resources.run, solution_id).remove()
+
+
+def close_as_infra_error(resources: Resources, solution_id: str, reason: str) -> None:
+    """The row of a solution that the infrastructure has lost: counted and shown, never trained on."""
+    _log.warning("%s: infra_error (%s)", solution_id, reason)
+    work = WorkFolder(resources.run, solution_id)
+    now = time.time()
+    solution = work.get(Solution) or _never_sampled(resources, solution_id, now)
+    experience = Experience(
+        solution=solution,
+        program=work.get(InstrumentedProgram),
+        execution=work.get(Execution),
+        score=None,
+        reward=None,
+        outcome="infra_error",
+        generated_at=solution.generated_at,
+        queued_at=solution.generated_at,
+        started_at=solution.generated_at,
+        finished_at=now,
+        detail=reason,
+    )
+    close(resources, experience)
+
+
+def _never_sampled(resources: Resources, solution_id: str, now: float) -> Solution:
+    wave, slot = wave_of(solution_id), int(solution_id.split("-")[1])
+    return Solution(
+        solution_id=solution_id,
+        competition_id=resources.competition_id,
+        wave=wave,
+        slot=slot,
+        prompt_kind="solve",
+        parent_id=None,
+        policy_version=wave - 1,
+        seed=solution_seed(resources.config.seed, wave, slot),
+        prompt_ids=(),
+        response_ids=(),
+        log_probs=(),
+        finish_reason="length",
+        text="",
+        plan="",
+        code=None,
+        generated_at=now,
+        generation_s=0.0,
+    )
