@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
@@ -33,16 +35,18 @@ MISSING = frozenset(
         "-1.#QNAN",
     )
 )
-_BOOLS = {"True": True, "TRUE": True, "true": True, "False": False, "FALSE": False, "false": False}
-_INT_CHARS = frozenset("0123456789+- ")
+_BOOLS = frozenset(("true", "false"))  # in any case
+_SPACE = " \t\n\v\f\r"  # allowed around a number
+_INT_CHARS = frozenset("0123456789+-" + _SPACE)
 _FLOAT_CHARS = _INT_CHARS | frozenset(".eE")
 _INFINITY = frozenset(("inf", "infinity"))
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Values of one column. ``values`` has dtype int64 or float64 (missing = NaN) or bool; for ``text`` it is an
-    object array of str with None for missing (also booleans with a missing one among them)."""
+    """Values of one column. ``values`` has dtype bool, float64 (missing = NaN) or, for ``int``, the first of int64,
+    uint64 and Python integers that holds them all; for ``text`` it is an object array of str with None for missing
+    (also booleans with a missing one among them)."""
 
     kind: Kind
     values: np.ndarray[Any, Any]
@@ -64,13 +68,15 @@ def infer(cells: list[str]) -> Column:
     present = distinct - missing
     if not present:
         return Column("float", np.full(len(cells), np.nan), bool(cells))
-    if present <= _BOOLS.keys() and not missing:
-        return Column("bool", np.array([_BOOLS[cell] for cell in cells], dtype=bool), False)
+    if {cell.lower() for cell in islice(present, 9)} <= _BOOLS and {cell.lower() for cell in present} <= _BOOLS:
+        if not missing:
+            return Column("bool", np.array([cell.lower() == "true" for cell in cells], dtype=bool), False)
+        return Column("text", _objects([None if cell in missing else cell.capitalize() for cell in cells]), True)
     numbers = _numbers(
         cells, missing, frozenset().union(*present) if len(present) < 64 else frozenset("".join(present))
     )
     if numbers is not None:
-        return Column("int" if numbers.dtype == np.int64 else "float", numbers, bool(missing))
+        return Column("float" if numbers.dtype == np.float64 else "int", numbers, bool(missing))
     if missing:
         return Column("text", _objects([None if cell in missing else cell for cell in cells]), True)
     return Column("text", _objects(cells), False)
@@ -81,11 +87,11 @@ def _numbers(cells: list[str], missing: set[str], characters: frozenset[str]) ->
     scripts' digits, any case of nan), so the characters are checked first."""
     if characters <= _INT_CHARS and not missing:
         try:
-            return np.array(list(map(int, cells)), dtype=np.int64)
-        except (ValueError, OverflowError):
-            pass  # not integers, or too large for 64 bits: floats, or text
+            return _integers(list(map(int, cells)))
+        except ValueError:
+            return None
     if characters <= _FLOAT_CHARS:
-        parse = float
+        parse: Callable[[str], float] = float
     elif any(character.lower() in "infty" for character in characters):
         parse = _float_or_infinity
     else:
@@ -98,8 +104,17 @@ def _numbers(cells: list[str], missing: set[str], characters: frozenset[str]) ->
         return None
 
 
+def _integers(numbers: list[int]) -> np.ndarray[Any, Any]:
+    low, high = min(numbers), max(numbers)
+    if low >= -(2**63) and high < 2**63:
+        return np.array(numbers, dtype=np.int64)
+    if low >= 0 and high < 2**64:
+        return np.array(numbers, dtype=np.uint64)
+    return _objects(numbers)
+
+
 def _float_or_infinity(cell: str) -> float:
-    if not _FLOAT_CHARS.issuperset(cell) and cell.strip(" ").lower().lstrip("+-") not in _INFINITY:
+    if not _FLOAT_CHARS.issuperset(cell) and cell.lower().lstrip("+-") not in _INFINITY:
         raise ValueError(cell)
     return float(cell)
 

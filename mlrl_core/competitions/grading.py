@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from mlrl_core.competitions.board import board_warnings, medal, percentile
 from mlrl_core.competitions.competition import Competition
 from mlrl_core.competitions.metrics import METRICS, MetricError
 from mlrl_core.competitions.pairing import Pairs, pair
@@ -45,13 +46,21 @@ def grade(competition: Competition, submission: Path) -> Score:
 
 
 def to_score(competition: Competition, result: Grade) -> Score:
-    """The record of a grade."""
+    """The record of a grade; ``percentile`` is the share of the board's teams beaten, ties half, 0 to 1."""
+    board, lower = competition.board, competition.is_lower_better
+    rank = earned = None
+    warnings = (*result.warnings, *board_warnings(board, lower))
+    if board is not None and result.raw is not None:
+        rounded = round_score(result.raw)
+        rank, earned = percentile(rounded, board, lower), medal(rounded, board.lines(), lower)
     return Score(
         raw=None if result.raw is None else float(result.raw),
         valid=result.raw is not None,
         is_lower_better=competition.is_lower_better,
         reason=result.reason,
-        warnings=result.warnings,
+        percentile=rank,
+        medal=earned,
+        warnings=warnings,
         versions=versions(),
     )
 

@@ -95,9 +95,6 @@ def _rows(text: str, max_rows: int | None) -> list[list[str]]:
                 raise ReadError("wrong_row_count", f"more than {max_rows} rows")
     if not complete:
         raise ReadError("open_quote", "a quote is opened and never closed")
-    if "\0" in text:
-        # That reader keeps cells as C strings: a cell ends at its first NUL.
-        rows = [[cell.split("\0", 1)[0] for cell in row] for row in rows]
     return rows
 
 

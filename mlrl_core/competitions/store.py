@@ -91,7 +91,8 @@ def load_competition(competition_id: str, data_dir: Path | None = None) -> Compe
         return load_folder(folder)
     if competition_id in BUILTIN:
         raise MlrlError(
-            f"competition '{competition_id}' is not prepared in {data_dir}: run 'mlrl competitions prepare {competition_id}'"
+            f"competition '{competition_id}' is not prepared in {data_dir}: "
+            f"run 'mlrl competitions prepare {competition_id}'"
         )
     raise MlrlError(_unknown(competition_id, data_dir))
 

@@ -53,7 +53,7 @@ class CompetitionFile(Section):
     spec_digest: str = ""
     rules: RulesSection = RulesSection()
     bounds: BoundsSection = BoundsSection()
-    baselines: dict[str, BaselineSection] = {}
+    baselines: dict[str, BaselineSection] = Field(default_factory=dict)
     execution: ExecutionSection = ExecutionSection()
 
     @model_validator(mode="before")

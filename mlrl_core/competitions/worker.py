@@ -7,6 +7,7 @@ milliseconds). Workers run one request at a time; a pool holds as many as there 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import resource
@@ -65,9 +66,8 @@ class _Worker:
     """One resident child. Requests and replies are length-prefixed pickles over pipes of our own making."""
 
     def __init__(self) -> None:
-        path = [entry for entry in sys.path if entry]
         root = str(Path(__file__).resolve().parents[2])
-        code = f"import sys; sys.path[:] = {[root, *path]!r}; from mlrl_core.competitions.worker import serve; serve()"
+        code = f"import sys; sys.path.append({root!r}); from mlrl_core.competitions.worker import serve; serve()"
         environment = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL") if name in os.environ}
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-c", code],
@@ -109,10 +109,8 @@ class _Worker:
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                try:
+                with contextlib.suppress(OSError):  # unsent bytes to a dead child
                     pipe.close()
-                except OSError:
-                    pass  # unsent bytes to a dead child
 
     @staticmethod
     def _read(stdout: IO[bytes], size: int, deadline: float) -> bytes:

@@ -40,9 +40,7 @@ class SourceFile:
         """The file on this machine. Raises MlrlError when the package or the file is not there."""
         found = find_in_package(self.package, self.path)
         if found is None:
-            raise MlrlError(
-                f"{self.package}/{self.path} is not installed: run 'pip install {self.distribution}' in this environment"
-            )
+            raise MlrlError(f"{self.package}/{self.path} is not installed: run 'pip install {self.distribution}' here")
         return found
 
     def digest(self) -> str:
@@ -76,9 +74,8 @@ def _with_header(data: bytes) -> Table:
 def _breast_cancer(data: bytes) -> Table:
     # The first line holds sizes and class names, the columns are documented in the data set's description:
     # three statistics of ten measures, then the class (1 = benign).
-    measures = (
-        "radius texture perimeter area smoothness compactness concavity concave_points symmetry fractal_dimension"
-    ).split()
+    measures = ["radius", "texture", "perimeter", "area", "smoothness", "compactness", "concavity"]
+    measures += ["concave_points", "symmetry", "fractal_dimension"]
     header = [f"mean_{m}" for m in measures] + [f"{m}_error" for m in measures] + [f"worst_{m}" for m in measures]
     _, *rows = _csv_rows(data)
     return Table([*header, "benign"], rows)
