@@ -22,6 +22,21 @@ class PromptSource(Protocol):
     def is_lower_better(self) -> bool: ...
 
 
+def task_text(competition: PromptSource, sample_header: str, limits: SandboxConfig) -> str:
+    """The part of a prompt that is never cut: the task, the rules and the form of the answer.
+
+    ``sample_header`` is the first line of the sample submission.
+    """
+    direction = "lower" if competition.is_lower_better else "higher"
+    return (
+        f"Write a Python program for the competition {competition.id}. Its predictions are scored by "
+        f"{competition.metric}, {direction} is better.\n"
+        f"Train a model on ./input/train.csv, predict ./input/test.csv and write ./submission.csv with the columns "
+        f"{sample_header}. No network, {limits.time_limit_s:g} seconds, {limits.memory_mb} MB.\n"
+        "First a plan of one to five sentences, then exactly one fenced Python block.\n"
+    )
+
+
 def solve_prompt(
     competition: PromptSource,
     sample_header: str,
@@ -29,23 +44,17 @@ def solve_prompt(
     max_tokens: int,
     count_tokens: Callable[[str], int],
 ) -> str:
-    """The user's turn of a solve prompt, at most ``max_tokens`` long.
+    """The user's turn of a solve prompt, at most ``max_tokens`` long: the task, then the description, cut to fit.
 
-    ``sample_header`` is the first line of the sample submission. What is cut first is the end of the description;
-    the task, the rules and the form of the answer are never cut (MlrlError when they alone are too long).
+    Raises MlrlError when the task alone is too long.
     """
-    direction = "lower" if competition.is_lower_better else "higher"
-    fixed = (
-        f"Write a Python program for the competition {competition.id}. Its predictions are scored by "
-        f"{competition.metric}, {direction} is better.\n"
-        f"Train a model on ./input/train.csv, predict ./input/test.csv and write ./submission.csv with the columns "
-        f"{sample_header}. No network, {limits.time_limit_s:g} seconds, {limits.memory_mb} MB.\n"
-        "First a plan of one to five sentences, then exactly one fenced Python block.\n"
-    )
-    room = max_tokens - count_tokens(fixed)
+    task = task_text(competition, sample_header, limits)
+    room = max_tokens - count_tokens(task)
     if room < 0:
-        raise MlrlError(f"prompt.max_tokens = {max_tokens} is too small: the task alone needs {count_tokens(fixed)}")
-    return fixed + _fit(f"\n{competition.description.strip()}\n", room, count_tokens)
+        raise MlrlError(
+            f"prompt.max_tokens = {max_tokens} is too small: the task alone needs {count_tokens(task)} tokens"
+        )
+    return task + _fit(f"\n{competition.description.strip()}\n", room, count_tokens)
 
 
 def _fit(text: str, room: int, count_tokens: Callable[[str], int]) -> str:

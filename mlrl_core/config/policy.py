@@ -62,4 +62,5 @@ class WarmstartConfig(Section):
     epochs: int = Field(2, ge=1)
     batch_size: int = Field(32, ge=1)
     learning_rate: float = Field(2e-3, gt=0)
+    threads: int = Field(0, ge=0)  # 0 = as torch finds them
     seed: int = 0

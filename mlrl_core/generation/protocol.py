@@ -1,0 +1,45 @@
+"""What every generation backend takes and gives. Token ids in, token ids out: text is never re-encoded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from mlrl_core.records import FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """One response wanted. ``seed`` alone decides the randomness of this row, whatever is sampled beside it."""
+
+    solution_id: str
+    prompt_ids: tuple[int, ...]
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """``response_ids`` ends with the end-of-sequence token when ``finish_reason`` is ``stop``. ``log_probs`` has one
+    entry per response token: its log-probability at the sampling temperature, under the policy that sampled it."""
+
+    solution_id: str
+    response_ids: tuple[int, ...]
+    log_probs: tuple[float, ...]
+    finish_reason: FinishReason
+    seconds: float
+
+
+class Generator(Protocol):
+    """Samples from one published version of the policy at a time."""
+
+    def load_version(self, version: int, adapter_dir: Path) -> None:
+        """Make ``version`` (a peft adapter folder) the one that is sampled from."""
+        ...
+
+    def generate(self, requests: Sequence[GenerationRequest], policy_version: int) -> list[Generated]:
+        """One result per request, in order. Raises ValueError when ``policy_version`` is not the loaded one."""
+        ...
+
+    def close(self) -> None: ...
