@@ -37,8 +37,8 @@ def parse_response(text: str) -> ParsedResponse:
     lines = text.split("\n")
     blocks = [block for block in _blocks(lines) if block.code.strip()]
     complete_python = [b for b in blocks if b.complete and b.tag in _PYTHON_TAGS]
-    chosen = (complete_python or blocks or [None])[-1]
-    if chosen is not None:
+    if candidates := complete_python or blocks:
+        chosen = candidates[-1]
         return ParsedResponse(plan="\n".join(lines[: chosen.start]).strip(), code=chosen.code)
     return ParsedResponse(plan="", code=text) if _is_program(text) else ParsedResponse(plan=text.strip(), code=None)
 
@@ -51,20 +51,17 @@ def _blocks(lines: list[str]) -> list[_Block]:
             if match := _FENCE_OPEN.match(line):
                 fence, tag, start = match["fence"], match["tag"].lower(), number
         elif _closes(line, fence):
-            blocks.append(_Block(tag, _code(lines[start + 1 : number]), True, start))
+            code = "".join(f"{line}\n" for line in lines[start + 1 : number])
+            blocks.append(_Block(tag, code, True, start))
             fence = ""
     if fence:
-        blocks.append(_Block(tag, _code(lines[start + 1 :]), False, start))
+        blocks.append(_Block(tag, "\n".join(lines[start + 1 :]), False, start))
     return blocks
 
 
 def _closes(line: str, fence: str) -> bool:
     stripped = line.strip()
     return len(stripped) >= len(fence) and set(stripped) == {fence[0]} and not line.startswith("    ")
-
-
-def _code(lines: list[str]) -> str:
-    return "\n".join(lines) + "\n" if lines else ""
 
 
 def _is_program(text: str) -> bool:

@@ -93,9 +93,7 @@ def _imports(family: Family, log: bool, mistake: str | None, rng: Random) -> lis
 def _load(mistake: str | None, rng: Random) -> list[str]:
     train, test = "./input/train.csv", "./input/test.csv"
     if mistake == "wrong_file":
-        train, test = rng.choice(
-            [("train.csv", "test.csv"), ("./input/data.csv", test), ("./train.csv", "./test.csv")]
-        )
+        train, test = rng.choice([("train.csv", "test.csv"), ("./input/data.csv", test), ("./train.csv", "./test.csv")])
     return [f'train = pd.read_csv("{train}")', f'test = pd.read_csv("{test}")']
 
 
@@ -109,7 +107,7 @@ def _features(facts: TaskFacts, encoding: str, mistake: str | None) -> list[str]
     drop_test = "test" if mistake == "features_differ" else f'test.drop(columns=["{facts.id_column}"])'
     lines = [f"X = {drop_train}", f"X_test = {drop_test}"]
     if encoding == "numbers only":
-        lines = [f"{line}.select_dtypes(\"number\")" for line in lines]
+        lines = [f'{line}.select_dtypes("number")' for line in lines]
     elif encoding == "codes":
         lines += [
             'for column in X.select_dtypes(exclude="number").columns:',

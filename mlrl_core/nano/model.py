@@ -23,7 +23,6 @@ def build_model(pad_token_id: int, eos_token_id: int, seed: int) -> LlamaForCaus
         pad_token_id=pad_token_id,
         bos_token_id=None,
         eos_token_id=eos_token_id,
-        attn_implementation="sdpa",
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

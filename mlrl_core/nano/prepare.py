@@ -11,15 +11,12 @@ from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
+from mlrl_core.agent.encoding import chat_prompt_ids, count_tokens
 from mlrl_core.agent.prompts import PromptSource, solve_prompt, task_text
 from mlrl_core.config import RunConfig
 from mlrl_core.nano.facts import TaskFacts, read_facts
 from mlrl_core.nano.grammar import write_demonstration
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
 
 Progress = Callable[[str], None]
 
@@ -82,7 +79,9 @@ def _build(
     task = task_text(competition, sample_header, config.sandbox)
     texts = [*demonstrations, *[task] * (len(demonstrations) // 4), competition.description]
     tokenizer = train_tokenizer(texts, VOCAB_SIZE)
-    prompt = solve_prompt(competition, sample_header, config.sandbox, config.prompt.max_tokens, _counter(tokenizer))
+    prompt = solve_prompt(
+        competition, sample_header, config.sandbox, config.prompt.max_tokens, lambda text: count_tokens(tokenizer, text)
+    )
     prompt_ids = chat_prompt_ids(tokenizer, prompt)
     responses = [[*tokenizer(text)["input_ids"], tokenizer.eos_token_id] for text in demonstrations]
     model = build_model(tokenizer.pad_token_id, tokenizer.eos_token_id, settings.seed)
@@ -100,16 +99,3 @@ def _build(
     facts_file = {"loss": loss, "demonstrations": len(demonstrations), "prompt_tokens": len(prompt_ids)}
     (target / "warmstart.json").write_text(json.dumps(facts_file, indent=2) + "\n")
     (target / "DONE").touch()
-
-
-def _counter(tokenizer: PreTrainedTokenizerFast) -> Callable[[str], int]:
-    return lambda text: len(tokenizer(text)["input_ids"])
-
-
-def chat_prompt_ids(tokenizer: PreTrainedTokenizerFast, user_turn: str) -> list[int]:
-    """Token ids of a prompt with one user turn, up to where the assistant begins."""
-    return list(
-        tokenizer.apply_chat_template(
-            [{"role": "user", "content": user_turn}], add_generation_prompt=True, tokenize=True, return_dict=False
-        )
-    )

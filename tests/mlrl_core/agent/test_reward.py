@@ -1,0 +1,109 @@
+"""The reward rule of method.md section 4, row by row."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlrl_core.agent import outcome_of, reward_of
+from mlrl_core.config.environment import RewardConfig
+from mlrl_core.records import OUTCOMES, Execution, Outcome, Score, StreamCapture
+
+CONFIG = RewardConfig()
+VALID = Score(raw=0.2, valid=True, is_lower_better=True)
+INVALID = Score(raw=None, valid=False, is_lower_better=True, reason="row_count")
+
+
+def execution(**changes: Any) -> Execution:
+    empty = StreamCapture("", "", 0)
+    fields: dict[str, Any] = {
+        "status": "ok",
+        "exit_code": 0,
+        "signal": None,
+        "duration_s": 1.0,
+        "wall_s": 1.1,
+        "queue_s": 0.0,
+        "cpu_s": 1.0,
+        "peak_memory_mb": 100.0,
+        "stdout": empty,
+        "stderr": empty,
+        "milestones": (),
+        "milestone_values": {},
+        "submission_state": "ok",
+        "submission_reason": None,
+        "submission_path": "submission.csv",
+        "submission_bytes": 10,
+        "started_at": 0.0,
+        "finished_at": 1.0,
+        "backend": "process",
+    }
+    return Execution(**(fields | changes))
+
+
+@pytest.mark.parametrize(
+    ("run", "score", "outcome"),
+    [
+        (None, None, "no_code"),
+        (execution(), VALID, "graded"),
+        (execution(), INVALID, "invalid_submission"),
+        (execution(submission_state="refused"), None, "invalid_submission"),
+        (execution(submission_state="missing"), None, "no_submission"),
+        (execution(status="error", exit_code=3), VALID, "error"),  # wrote the file, then crashed
+        (execution(status="timeout"), VALID, "timeout"),
+        (execution(status="oom"), None, "oom"),
+        (execution(status="output_limit"), None, "output_limit"),
+        (execution(status="cancelled"), None, "cancelled"),
+        (execution(status="infra_error"), None, "infra_error"),
+    ],
+)
+def test_outcome(run: Execution | None, score: Score | None, outcome: Outcome) -> None:
+    assert outcome_of(run, score) == outcome
+
+
+@pytest.mark.parametrize(
+    ("outcome", "mapped", "milestones", "total"),
+    [
+        ("no_code", None, 0, -10.0),
+        ("error", None, 0, -10.0),
+        ("error", None, 3, -9.7),
+        ("timeout", None, 4, -9.6),
+        ("no_submission", None, 5, -9.5),
+        ("invalid_submission", None, 5, -9.5),
+        ("graded", 0.0, 5, 0.0),  # a score of exactly zero is valid, and milestones add nothing to it
+        ("graded", 0.9, 0, 0.9),
+        ("graded", -36.04, 0, -5.0),
+    ],
+)
+def test_reward(outcome: Outcome, mapped: float | None, milestones: int, total: float) -> None:
+    reward = reward_of(outcome, mapped, milestones, CONFIG)
+    assert reward is not None
+    assert reward.total == pytest.approx(total)
+
+
+def test_no_reward_for_what_the_policy_did_not_do() -> None:
+    assert reward_of("infra_error", None, 3, CONFIG) is None
+    assert reward_of("cancelled", None, 3, CONFIG) is None
+
+
+@given(st.sampled_from([o for o in OUTCOMES if o not in ("graded", "infra_error", "cancelled")]),
+       st.integers(0, 7), st.floats(-1e6, 1e6))  # fmt: skip
+def test_any_graded_program_beats_any_failure(outcome: Outcome, milestones: int, mapped: float) -> None:
+    failed, graded = reward_of(outcome, None, milestones, CONFIG), reward_of("graded", mapped, 0, CONFIG)
+    assert failed is not None
+    assert graded is not None
+    assert math.isfinite(graded.total)
+    assert failed.total < graded.total
+
+
+def test_a_graded_solution_without_a_finite_score_is_our_fault() -> None:
+    with pytest.raises(ValueError):
+        reward_of("graded", float("nan"), 0, CONFIG)
+
+
+def test_rewards_that_could_meet_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"reward\.valid_floor"):
+        RewardConfig(milestone_credit=1.0)
