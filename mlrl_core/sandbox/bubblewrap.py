@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import os
 import shutil
+import subprocess
 import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ from mlrl_core.errors import MlrlError
 from mlrl_core.sandbox import programs
 from mlrl_core.sandbox.helper_process import Setup
 from mlrl_core.sandbox.host import FIRST_UID, runtime_dir, slot_count
+from mlrl_core.sandbox.limits import Limits
 from mlrl_core.sandbox.local import Launch, LocalSandbox
 from mlrl_core.sandbox.seccomp import filter_bytes
 from mlrl_core.sandbox.slots import Slot
@@ -52,13 +54,13 @@ class BubblewrapSandbox(LocalSandbox):
             raise MlrlError("bubblewrap is not installed: install the package `bubblewrap`")
         runtime = runtime_dir()
         self._as_root = os.geteuid() == 0
-        self._env = dict(env)
+        self.extra_env = dict(env)
         self._trees = python_trees()
         stage = runtime / "stage"
         stage.mkdir(mode=0o711, exist_ok=True)
         self._stage = str(stage)
         self._static = [*self._system(), *self._python(), *self._masks(masked)]
-        slots = slot_count(config.slots, config.cpus)
+        slots = slot_count(config.slots, config.cpus, Limits.of(config).memory)
         uids = [FIRST_UID + index for index in range(slots)] if self._as_root else [os.getuid()]
         setup = Setup(
             stage=self._stage,
@@ -68,12 +70,13 @@ class BubblewrapSandbox(LocalSandbox):
             seccomp=base64.b64encode(filter_bytes()).decode(),
         )
         super().__init__(config, runtime, setup, foreign_user=self._as_root)
-        self.description = "bubblewrap over this host's system and Python environment" + (
+        version = subprocess.run(["bwrap", "--version"], capture_output=True, text=True, timeout=10).stdout.strip()
+        self.description = f"{version} over this host's system and Python environment" + (
             ", one unprivileged user per slot" if self._as_root else ""
         )
 
     def launch(self, slot: Slot, run_id: str) -> Launch:
-        environment = programs.environment("bwrap", len(slot.cpus), self._env)
+        environment = programs.environment("bwrap", len(slot.cpus), self.extra_env)
         settings = [word for name, value in environment.items() for word in ("--setenv", name, value)]
         python = (sys.executable, *programs.PYTHON_FLAGS, programs.SOLUTION)
         return Launch(

@@ -46,9 +46,9 @@ class DockerSandbox:
     unsafe = False
 
     def __init__(self, config: SandboxConfig, run_key: str, env: Mapping[str, str], client: Any = None) -> None:
-        self.config, self.run_key, self._env = config, run_key, dict(env)
+        self.config, self.run_key, self.extra_env = config, run_key, dict(env)
         self.limits = Limits.of(config)
-        self.slots = slot_count(config.slots, config.cpus)
+        self.slots = slot_count(config.slots, config.cpus, self.limits.memory)
         self.client = client or connect(config.engine_url, self.slots)
         self.info = engine_info(self.client)
         self.image_id, self.image_labels = find_image(self.client, config.image)
@@ -166,7 +166,7 @@ class DockerSandbox:
             "image": self.image_id,
             "command": [*programs.watchdog(limits.time_s), *launcher, interpreter, *python[1:]],
             "user": f"{slot.uid}:{slot.uid}",
-            "environment": programs.environment("docker", len(slot.cpus), self._env),
+            "environment": programs.environment("docker", len(slot.cpus), self.extra_env),
             "working_dir": programs.OUT,
             "stdin_open": False,
             "tty": False,

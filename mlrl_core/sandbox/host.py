@@ -13,6 +13,8 @@ from mlrl_core.errors import MlrlError
 # systemd's dynamic users, and within what every kernel and engine accepts.
 FIRST_UID = 1_990_000_000
 
+RESERVE = 1 << 30  # of memory, for the host
+
 
 def runtime_dir() -> Path:
     """The folder of this user on this host for slot locks, mount points and owner records.
@@ -44,9 +46,22 @@ def usable_cpus() -> list[int]:
     return sorted(os.sched_getaffinity(0))
 
 
-def slot_count(slots: int, cpus: float) -> int:
-    """``slots``, or where that is 0 as many as the cores hold without sharing one."""
-    return slots or max(1, len(usable_cpus()) // math.ceil(cpus))
+def slot_count(slots: int, cpus: float, memory: int) -> int:
+    """``slots``, or where that is 0 as many as the cores and the memory (bytes each) hold, at least one.
+
+    Raises MlrlError when the host's memory can't hold them all: the host must never run out, or it kills the wrong
+    process.
+    """
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    fitting = (total - RESERVE) // memory
+    if slots == 0:
+        slots = max(1, min(len(usable_cpus()) // math.ceil(cpus), fitting))
+    if slots > fitting:
+        raise MlrlError(
+            f"{slots} slots of {memory >> 20} MiB don't fit into {total >> 20} MiB of memory ({RESERVE >> 20} MiB are "
+            "kept free): lower sandbox.memory_mb or sandbox.slots"
+        )
+    return slots
 
 
 def slot_cpus(index: int, cpus: float) -> list[int]:

@@ -55,7 +55,7 @@ class LocalSandbox:
     def __init__(self, config: SandboxConfig, runtime: Path, setup: Setup, foreign_user: bool) -> None:
         self.config, self.runtime = config, runtime
         self.limits = Limits.of(config)
-        self.slots = slot_count(config.slots, config.cpus)
+        self.slots = slot_count(config.slots, config.cpus, self.limits.memory)
         self._setup = setup
         self._own = runtime / "instances" / f"{owner_name()}-{uuid.uuid4().hex[:8]}"
         self._own.mkdir(parents=True, mode=0o711)

@@ -1,42 +1,37 @@
-"""Chooses a backend and proves that it works before anything is run in it."""
+"""Chooses a backend and proves that it works and holds before anything is run in it."""
 
 from __future__ import annotations
 
 import importlib.util
+import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from mlrl_core.config.environment import SandboxConfig
 from mlrl_core.errors import InfraError, MlrlError
 from mlrl_core.sandbox import Sandbox
+from mlrl_core.sandbox.preflight import preflight, run_canaries
 
 _CANARY = """{imports}
-import os
 assert open("input/canary.csv").read() == "id\\n1\\n"
 open("submission.csv", "w").write("id\\n1\\n")
-print("alive", os.getuid())
 """
+Start = Callable[[SandboxConfig], Sandbox]
 
 
 def open_backend(
     config: SandboxConfig, *, run_key: str, masked_files: Sequence[Path], env: Mapping[str, str]
 ) -> Sandbox:
     """See ``open_sandbox``."""
-    if config.backend == "docker":
-        return _docker(config, run_key, env)
-    if config.backend == "bubblewrap":
-        return _bubblewrap(config, masked_files, env)
-    if config.backend == "process":
-        return _process(config, env)
+    starts = _starts(run_key, masked_files, env)
+    if config.backend != "auto":
+        return _proved(config, config.backend, starts[config.backend])
     reasons: list[str] = []
-    for name, start in (
-        ("docker", lambda: _docker(config, run_key, env)),
-        ("bubblewrap", lambda: _bubblewrap(config, masked_files, env)),
-    ):
+    for name in ("docker", "bubblewrap"):
         try:
-            sandbox = start()
-        except (MlrlError, InfraError) as error:
+            sandbox = _proved(config, name, starts[name])
+        except MlrlError as error:
             reasons.append(f"{name}: {error}")
             continue
         sandbox.description += f" (auto; {'; '.join(reasons)})" if reasons else " (auto)"
@@ -46,45 +41,79 @@ def open_backend(
             f"no sandbox works here ({'; '.join(reasons)}): mend one, or for toy runs set "
             "sandbox.allow_unsafe_process=true"
         )
-    sandbox = _process(config, env)
+    sandbox = _proved(config, "process", starts["process"])
     sandbox.description += f" (auto; {'; '.join(reasons)})"
     return sandbox
 
 
-def _docker(config: SandboxConfig, run_key: str, env: Mapping[str, str]) -> Sandbox:
-    from mlrl_core.sandbox.docker_backend import DockerSandbox
+def check_backend(config: SandboxConfig) -> tuple[str, list[str]]:
+    """Run the preflight's canaries now, whatever passed before: (what was checked, one line per check).
 
-    return _proved(DockerSandbox(config, run_key, env))
+    Raises MlrlError that names the first defence that failed.
+    """
+    from mlrl_core.sandbox.preflight import SMALL
 
-
-def _bubblewrap(config: SandboxConfig, masked_files: Sequence[Path], env: Mapping[str, str]) -> Sandbox:
-    from mlrl_core.sandbox.bubblewrap import BubblewrapSandbox
-
-    return _proved(BubblewrapSandbox(config, masked_files, env))
-
-
-def _process(config: SandboxConfig, env: Mapping[str, str]) -> Sandbox:
-    from mlrl_core.sandbox.process import ProcessSandbox
-
-    return _proved(ProcessSandbox(config, env))
+    sandbox = open_backend(config, run_key="sandbox-check", masked_files=(), env={})
+    sandbox.close()
+    if sandbox.unsafe:
+        raise MlrlError(f"{sandbox.description}: there is nothing to check")
+    small = config.model_copy(update=SMALL)
+    return sandbox.description, run_canaries(_starts("sandbox-check", (), {})[sandbox.backend](small))
 
 
-def _proved(sandbox: Sandbox) -> Sandbox:
-    """The sandbox after a canary ran in it. Raises MlrlError with what went wrong."""
-    imports = "import numpy" if importlib.util.find_spec("numpy") else ""
+def _starts(run_key: str, masked_files: Sequence[Path], env: Mapping[str, str]) -> dict[str, Start]:
+    def docker(config: SandboxConfig) -> Sandbox:
+        from mlrl_core.sandbox.docker_backend import DockerSandbox
+
+        return DockerSandbox(config, run_key, env)
+
+    def bubblewrap(config: SandboxConfig) -> Sandbox:
+        from mlrl_core.sandbox.bubblewrap import BubblewrapSandbox
+
+        return BubblewrapSandbox(config, masked_files, env)
+
+    def process(config: SandboxConfig) -> Sandbox:
+        from mlrl_core.sandbox.process import ProcessSandbox
+
+        return ProcessSandbox(config, env)
+
+    return {"docker": docker, "bubblewrap": bubblewrap, "process": process}
+
+
+def _proved(config: SandboxConfig, name: str, start: Start) -> Sandbox:
+    """The backend after an ordinary program ran in it and, for those that contain, the preflight passed.
+
+    Raises MlrlError with what went wrong.
+    """
+    sandbox: Sandbox | None = None
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            inputs = Path(folder) / "in"
-            inputs.mkdir()
-            (inputs / "canary.csv").write_text("id\n1\n")
-            result = sandbox.run(_CANARY.format(imports=imports), inputs, collect_to=Path(folder) / "submission.csv")
-        if result.status != "ok" or result.submission_state != "ok":
-            lines = result.stderr.tail.strip().splitlines() or [f"submission {result.submission_state}"]
-            raise MlrlError(f"{sandbox.backend} does not work here: a canary ended as {result.status}, {lines[-1]}")
-    except InfraError as error:
-        sandbox.close()
-        raise MlrlError(f"{sandbox.backend} does not work here: {error}") from None
-    except BaseException:
-        sandbox.close()
+        sandbox = start(config)
+        _run_ordinary_program(sandbox)
+        if not sandbox.unsafe:
+            preflight(config, start, sandbox.description)
+    except BaseException as error:
+        if sandbox is not None:
+            sandbox.close()
+        if isinstance(error, InfraError):
+            raise MlrlError(f"{name} does not work here: {error}") from None
         raise
     return sandbox
+
+
+def _run_ordinary_program(sandbox: Sandbox) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        inputs = Path(folder) / "in"
+        inputs.mkdir()
+        (inputs / "canary.csv").write_text("id\n1\n")
+        source = _CANARY.format(imports="import numpy" if _has_numpy() else "")
+        result = sandbox.run(source, inputs, collect_to=Path(folder) / "submission.csv")
+    if result.status != "ok" or result.submission_state != "ok":
+        words = result.stderr.tail.strip().splitlines() or [f"submission {result.submission_state}"]
+        raise MlrlError(f"{sandbox.backend} does not work here: a first program ended as {result.status}, {words[-1]}")
+
+
+def _has_numpy() -> bool:
+    """Whether the environment itself holds numpy (a path that only this process added does not count)."""
+    found = importlib.util.find_spec("numpy")
+    origin = Path(found.origin) if found and found.origin else None
+    return origin is not None and any(origin.is_relative_to(prefix) for prefix in (sys.prefix, sys.base_prefix))

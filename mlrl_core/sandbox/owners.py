@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import socket
 
 
 def owner_name(pid: int | None = None) -> str:
@@ -24,6 +22,9 @@ def is_alive(owner: str) -> bool:
 
 def host_name() -> str:
     """This host and user, as a label: only its own containers are swept."""
+    import hashlib
+    import socket
+
     return hashlib.sha256(f"{socket.gethostname()}:{os.getuid()}".encode()).hexdigest()[:16]
 
 

@@ -25,7 +25,7 @@ class ProcessSandbox(LocalSandbox):
     unsafe = True
 
     def __init__(self, config: SandboxConfig, env: Mapping[str, str]) -> None:
-        self._env = dict(env)
+        self.extra_env = dict(env)
         runtime = runtime_dir()
         setup = Setup(stage="", trees=(), etc={}, isolate=False, seccomp=base64.b64encode(b"").decode())
         super().__init__(config, runtime, setup, foreign_user=False)
@@ -41,7 +41,7 @@ class ProcessSandbox(LocalSandbox):
         environment = programs.environment(
             "process",
             len(slot.cpus),
-            self._env,
+            self.extra_env,
             in_dir=f"{workdir}/out/input",
             out_dir=f"{workdir}/out",
             tmp_dir=f"{workdir}/tmp",

@@ -20,6 +20,7 @@ from mlrl_core.sandbox.helper import linux
 from mlrl_core.sandbox.helper.cgroups import base_folders
 from mlrl_core.sandbox.helper.embryo import Embryo
 from mlrl_core.sandbox.helper.run import Job, Run
+from mlrl_core.sandbox.owners import owner_name
 
 MAX_MESSAGE = 1 << 17
 
@@ -60,7 +61,7 @@ class Helper:
             self.embryo.discard()
 
     def new_embryo(self) -> Embryo:
-        return Embryo(f"{os.getpid()}-{time.monotonic_ns():x}", self.bases)
+        return Embryo(f"{owner_name()}-{time.monotonic_ns():x}", self.bases)
 
     def setup(self, stage: str, trees: list[str], etc: dict[str, str], isolate: bool, seccomp: str) -> None:
         """Private mount namespace with the trees that an unprivileged user must reach. Raises OSError."""

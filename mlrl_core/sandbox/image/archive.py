@@ -49,3 +49,11 @@ def write_archive(root: Path, archive: Path, tag: str, labels: dict[str, str]) -
     layer.unlink()
     partial.replace(archive)
     return f"sha256:{image_id}"
+
+
+def image_id(archive: Path) -> str:
+    """The id that the image of ``archive`` has in every engine."""
+    with tarfile.open(archive) as tar:
+        file = tar.extractfile("manifest.json")
+        manifest = json.loads(file.read()) if file else [{"Config": ""}]
+    return "sha256:" + str(manifest[0]["Config"]).removesuffix(".json")

@@ -43,8 +43,7 @@ def package_list(flavour: Flavour) -> tuple[list[str], list[str]]:
 def archive_path(flavour: Flavour) -> Path:
     """Where the archive of the present package list and recipe is or would be."""
     recipe = json.dumps(package_list(flavour)).encode()
-    for name in ("finish.py", "archive.py"):
-        recipe += resources.files("mlrl_core.sandbox.image").joinpath(name).read_bytes()
+    recipe += resources.files("mlrl_core.sandbox.image").joinpath("finish.py").read_bytes()
     return cache_dir() / f"{flavour}-{hashlib.sha256(recipe).hexdigest()[:12]}.tar"
 
 
@@ -83,6 +82,9 @@ def build_archive(flavour: Flavour, say: Callable[[str], None], pip_args: list[s
         say("packing")
         labels = {LABEL_PACKAGES: json.dumps(json.loads(packages)), "mlrl.flavour": flavour}
         image_id = write_archive(root, archive, image_tag(flavour), labels)
+        for old in archive.parent.glob(f"{flavour}-*.tar"):
+            if old != archive:
+                old.unlink()
         say(f"built {image_tag(flavour)} ({image_id[:19]}, {archive.stat().st_size >> 20} MB)")
     finally:
         shutil.rmtree(root, ignore_errors=True)

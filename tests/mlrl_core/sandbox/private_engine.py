@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -10,6 +11,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from mlrl_core.sandbox.image.build import cache_dir
 
 
 def why_not() -> str:
@@ -35,15 +38,26 @@ def answering_url() -> str:
 
 @contextmanager
 def private_engine() -> Iterator[str]:
-    """Start dockerd without bridge, firewall rules and forwarding; yields its URL."""
+    """Start dockerd without bridge, firewall rules and forwarding; yields its URL.
+
+    Its images stay in the cache, so that the sandbox's image is loaded once; a second engine at the same time gets
+    a data folder of its own.
+    """
     # Socket paths end at 107 bytes, so the folder's name is short.
     folder = Path(tempfile.mkdtemp(prefix="mlrl-e", dir="/tmp"))
+    data = cache_dir() / "engine"
+    data.mkdir(exist_ok=True)
+    lock = (data / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        data = folder
     log = (folder / "log").open("wb")
     url = f"unix://{folder}/sock"
     process = subprocess.Popen(
         [
             "dockerd",
-            *("--host", url, "--data-root", f"{folder}/root", "--exec-root", f"{folder}/exec"),
+            *("--host", url, "--data-root", f"{data}/root", "--exec-root", f"{folder}/exec"),
             *("--pidfile", f"{folder}/pid", "--bridge", "none", "--iptables=false", "--ip6tables=false"),
             *("--ip-forward=false", "--ip-masq=false"),
         ],
@@ -73,4 +87,5 @@ def private_engine() -> Iterator[str]:
             process.kill()
             process.wait(10)
         log.close()
+        lock.close()
         shutil.rmtree(folder, ignore_errors=True)

@@ -6,11 +6,12 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from mlrl_core.sandbox.helper.linux import descendants_of
 
 SECRET = "MLRL-PARENT-" + "SECRET-TOKEN"
 ANSWERS = "MLRL-PRIVATE-" + "ANSWERS-TOKEN"
@@ -82,35 +83,41 @@ def make_world(folder: Path) -> Iterator[World]:
             del os.environ["MLRL_TEST_SECRET"]
 
 
-def host_state(inputs: Path, uids: range) -> dict[str, object]:
+def host_state(inputs: Path) -> dict[str, object]:
     """What a program must leave as it found it."""
     return {
         "sysctls": {name: Path("/proc/sys", name).read_text() for name in _SYSCTLS},
         "inputs": {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in inputs.iterdir()},
-        "mounts": sorted(Path("/proc/self/mounts").read_text().splitlines()),
-        "processes": processes_of(uids),
+        "mounts": sorted(line for line in Path("/proc/self/mounts").read_text().splitlines() if not _of_engine(line)),
         "working folder": sorted(os.listdir(".")),
         "root": sorted(os.listdir("/")),
     }
 
 
-def processes_of(uids: range) -> list[str]:
-    """``pid command`` of every process of these users."""
+def _of_engine(mount: str) -> bool:
+    """A private engine's own folder (it may be started between two looks)."""
+    return mount.split()[1].endswith("/root") and "docker" not in mount.split()[0]
+
+
+def own_processes(uids: range) -> list[str]:
+    """``pid command`` of every process below this one that runs as one of these users."""
     found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                if os.stat(f"/proc/{name}").st_uid in uids:
-                    found.append(f"{name} {Path('/proc', name, 'comm').read_text().strip()}")
-            except (FileNotFoundError, ProcessLookupError):
-                continue
+    for pid in descendants_of(os.getpid()):
+        try:
+            if os.stat(f"/proc/{pid}").st_uid in uids:
+                found.append(f"{pid} {Path('/proc', str(pid), 'comm').read_text().strip()}")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
     return found
 
 
-def run_groups() -> list[str]:
-    """Control groups of ours, as relative paths."""
+def own_groups() -> list[str]:
+    """Control groups of ours as relative paths: those of helpers below this process, and those of containers."""
     root = Path("/sys/fs/cgroup")
-    return sorted(str(path.relative_to(root)) for path in root.rglob("mlrl*") if path.is_dir())
-
-
-PYTHON = sys.executable
+    pids = set(map(str, descendants_of(os.getpid())))
+    groups = [path for path in root.rglob("mlrl-*") if path.is_dir()]
+    return sorted(
+        str(path.relative_to(root))
+        for path in groups
+        if path.name.split("-")[1] in pids or len(path.name.split("-")) == 2
+    )

@@ -1,0 +1,142 @@
+"""Removes what dead workers left behind: the third layer, behind the runs' own clean-up and the watchdogs.
+
+Only objects that carry our labels or lie in our folders are touched, and only when their owner is dead or their
+deadline has passed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mlrl_core.errors import InfraError, MlrlError
+from mlrl_core.sandbox.engine import engine_errors
+from mlrl_core.sandbox.helper import linux
+from mlrl_core.sandbox.helper.cgroups import MOUNT, PREFIX
+from mlrl_core.sandbox.host import runtime_dir
+from mlrl_core.sandbox.owners import host_name, is_alive
+
+
+@dataclass
+class Swept:
+    """What was removed, and what could not be."""
+
+    containers: list[str] = field(default_factory=list)
+    volumes: list[str] = field(default_factory=list)
+    mounts: list[str] = field(default_factory=list)
+    folders: list[str] = field(default_factory=list)
+    groups: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    def total(self) -> int:
+        return sum(map(len, (self.containers, self.volumes, self.mounts, self.folders, self.groups)))
+
+
+def sweep(engine_url: str = "") -> Swept:
+    """Remove leftovers on this host and, where one answers, in its engine. Never raises for a missing engine."""
+    from mlrl_core.sandbox.engine import connect
+
+    swept = Swept()
+    try:
+        client = connect(engine_url, slots=1)
+    except MlrlError:
+        client = None
+    if client is not None:
+        try:
+            sweep_engine(client, swept)
+        except InfraError as error:
+            swept.problems.append(str(error))
+        finally:
+            client.close()
+    _sweep_folders(swept)
+    _sweep_groups(swept)
+    return swept
+
+
+def sweep_engine(client: Any, swept: Swept, now: float | None = None) -> None:
+    """Containers and volumes of this host and user. Raises InfraError when the engine does not answer."""
+    at = time.time() if now is None else now
+    wanted = {"label": [f"mlrl.instance={host_name()}"]}
+    with engine_errors("listing containers"):
+        containers = client.api.containers(all=True, filters=wanted)
+    for container in containers:
+        if _is_left(container.get("Labels") or {}, at):
+            _remove(swept, swept.containers, container["Id"], client.api.remove_container, force=True, v=True)
+    with engine_errors("listing volumes"):
+        volumes = client.api.volumes(filters=wanted).get("Volumes") or []
+    for volume in volumes:
+        if _is_left(volume.get("Labels") or {}, at):
+            _remove(swept, swept.volumes, volume["Name"], client.api.remove_volume)
+
+
+def _is_left(labels: dict[str, str], now: float) -> bool:
+    deadline = labels.get("mlrl.deadline", "")
+    return not is_alive(labels.get("mlrl.owner", "")) or (deadline.isdigit() and now > int(deadline))
+
+
+def _remove(swept: Swept, done: list[str], name: str, call: Any, **arguments: Any) -> None:
+    import docker
+
+    try:
+        with engine_errors(f"removing {name[:24]}"):
+            call(name, **arguments)
+        done.append(name)
+    except InfraError as error:
+        gone = isinstance(error.__cause__, docker.errors.NotFound)
+        under_way = isinstance(error.__cause__, docker.errors.APIError) and error.__cause__.status_code == 409
+        if not gone and not under_way:
+            swept.problems.append(str(error))
+
+
+def _sweep_folders(swept: Swept) -> None:
+    """Folders (and mounts below them) of instances whose worker is dead: ``<pid>-<start time>-<random>``."""
+    instances = runtime_dir() / "instances"
+    if not instances.is_dir():
+        return
+    mounted = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
+    for folder in sorted(instances.iterdir()):
+        if is_alive(folder.name.rpartition("-")[0]):
+            continue
+        for target in sorted((path for path in mounted if path.startswith(f"{folder}/")), reverse=True):
+            try:
+                linux.unmount(target)
+                swept.mounts.append(target)
+            except OSError as error:
+                swept.problems.append(str(error))
+        shutil.rmtree(folder, ignore_errors=True)
+        (swept.problems if folder.exists() else swept.folders).append(str(folder))
+
+
+def _sweep_groups(swept: Swept) -> None:
+    """Empty control groups of ours. The kernel refuses to remove one that holds a process, so none is killed here;
+    a group that a living helper is about to use names that helper."""
+    if not MOUNT.is_dir():
+        return
+    for top, names, _ in os.walk(MOUNT, topdown=False):
+        for name in names:
+            if not name.startswith(PREFIX):
+                continue
+            owner = name.removeprefix(PREFIX).rpartition("-")[0]
+            if owner and is_alive(owner):
+                continue
+            group = Path(top, name)
+            if not owner and _recent(group):
+                continue  # of a container that is being made: such a name holds no owner
+            for child in group.iterdir() if group.is_dir() else ():
+                if child.is_dir():
+                    with contextlib.suppress(OSError):
+                        child.rmdir()
+            with contextlib.suppress(OSError):
+                group.rmdir()
+                swept.groups.append(str(group))
+
+
+def _recent(group: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return time.time() - group.stat().st_mtime < 60
+    return True
