@@ -15,6 +15,7 @@ from prefect.futures import PrefectFuture
 from prefect.runtime import flow_run
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from flows.stopping import signals_to
 from mlrl_core.errors import InfraError
 from mlrl_core.experience import solution_id_of
 from mlrl_core.experience.launches import log_launch
@@ -58,7 +59,8 @@ def rollout(run_dir: str, wave: int) -> None:
         course = _Wave(
             resources, wave, missing, Counter({stage: len(there) for stage in ("generate", *_NEXT.values())})
         )
-        course.run()
+        with signals_to(resources.cancel, resources.run):
+            course.run()
         course.close_lost()
     resources.store.compact(wave)
     shutil.rmtree(resources.run.path / "work" / f"wave={wave:05d}", ignore_errors=True)

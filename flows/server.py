@@ -51,14 +51,11 @@ def prefect_api(log_path: Path) -> Iterator[str]:
 
     Raises MlrlError when a configured server does not answer, InfraError when the temporary one does not start.
     """
+    check_configured_api()
     configured = configured_api()
     if configured:
-        if not _healthy(configured):
-            raise MlrlError(
-                f"the Prefect server at {configured} does not answer: start it, or unset PREFECT_API_URL "
-                "(`prefect config unset PREFECT_API_URL`) to train with a temporary one"
-            )
         yield configured
+        _drain()
         return
     url = f"http://{_HOST}:{_free_port()}/api"
     with log_path.open("ab") as log:
@@ -84,6 +81,16 @@ def prefect_api(log_path: Path) -> Iterator[str]:
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait(_STOP_LIMIT_S)
+
+
+def check_configured_api() -> None:
+    """Raise MlrlError when a Prefect server is configured and does not answer."""
+    configured = configured_api()
+    if configured and not _healthy(configured):
+        raise MlrlError(
+            f"the Prefect server at {configured} does not answer: start it, or unset PREFECT_API_URL "
+            "(`prefect config unset PREFECT_API_URL`) to train with a temporary one"
+        )
 
 
 def configured_api() -> str:

@@ -9,51 +9,68 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psutil
 
+from mlrl_core.experience import RunDirectory
+from mlrl_core.experience.state import read_state, write_state
+
 _GRACE_S = 12.0
+_POLL_S = 0.5
 EXIT_INTERRUPTED = 130
 
 
 @contextmanager
-def stoppable(cancel: threading.Event, last_words: Callable[[], None]) -> Iterator[None]:
-    """Turn signals into ``cancel`` while inside. Outside the main thread signals are the caller's business.
+def stoppable(cancel: threading.Event, run: RunDirectory) -> Iterator[None]:
+    """Turn signals into ``cancel`` while inside, with the watchdog behind it."""
+    over = threading.Event()
 
-    ``last_words`` is called when the process has to be ended hard: record the state, say how to go on.
+    def watch() -> None:
+        while not over.is_set():
+            if cancel.wait(_POLL_S) and not over.wait(_GRACE_S):
+                _end_hard(run)
+
+    threading.Thread(target=watch, name="stop-watchdog", daemon=True).start()
+    try:
+        with signals_to(cancel, run):
+            yield
+    finally:
+        over.set()
+
+
+@contextmanager
+def signals_to(cancel: threading.Event, run: RunDirectory) -> Iterator[None]:
+    """The handlers alone. Every flow's body needs them again: Prefect installs its own at the start of each flow,
+    which would end the wait for running programs only when they have ended by themselves.
+
+    Outside the main thread signals are the caller's business.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    over = threading.Event()
-
-    def watch() -> None:
-        cancel.wait()
-        if not over.wait(_GRACE_S):
-            _end_hard(last_words)
 
     def on_signal(number: int, frame: types.FrameType | None) -> None:
         if cancel.is_set():
-            _end_hard(last_words)
+            _end_hard(run)
         cancel.set()
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-    threading.Thread(target=watch, name="stop-watchdog", daemon=True).start()
     try:
         yield
     finally:
-        over.set()
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _end_hard(last_words: Callable[[], None]) -> None:
+def _end_hard(run: RunDirectory) -> None:
     try:
-        last_words()
+        write_state(run, read_state(run).ended("interrupted"))
+        sys.stderr.write(f"\nended at once; go on by: mlrl train --resume {run.path}\n")
     finally:
         for child in psutil.Process().children(recursive=True):
             try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,20 +22,24 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from flows.rollout import rollout
 from flows.stopping import stoppable
 from mlrl_core.config import load_config
+from mlrl_core.errors import MlrlError
 from mlrl_core.experience import RunDirectory
 from mlrl_core.experience.state import RunState, RunStatus, read_state, write_state
 from mlrl_core.experience.statistics import COLUMNS, StepStatistics, run_statistics, wave_statistics
+from mlrl_core.reporting.report import write_report
 from mlrl_core.tracking.names import Cumulative, step_metrics
 from mlrl_core.tracking.tracker import EndStatus
 from tasks.batch import batch
 from tasks.opening import open_resources
-from tasks.resources import Resources, find_resources
+from tasks.resources import Resources, find_resources, listener_of
 from tasks.sampling import Interrupted
 from tasks.update import update, version_metrics
 
 if TYPE_CHECKING:
     from prefect.futures import PrefectFuture
     from prefect.states import State
+
+_log = logging.getLogger(__name__)
 
 _POLL_S = 0.25
 _STEPS_IN_FORECAST = 3
@@ -66,11 +72,20 @@ def train(
     shared = find_resources(str(run.path))
     labels = [f"run:{run.key}", f"competition:{run.load_config().competition.id}"]
     _label_this_run(labels)
-    with tags(*labels):
-        if shared is not None:
-            return _train(shared)
-        with run.owned(), open_resources(run) as resources:
-            return _train(resources)
+    cancel = shared.cancel if shared else threading.Event()
+    with tags(*labels), stoppable(cancel, run):
+        try:
+            if shared is not None:
+                _train(shared)
+            else:
+                with run.owned(), open_resources(run, cancel, listener_of(str(run.path))) as resources:
+                    _train(resources)
+        except BaseException:  # Prefect's own signal handler may have been in place, and raises what is no Exception
+            if not cancel.is_set():
+                raise
+            _record_end(run, "interrupted")
+            return Cancelled(message=f"interrupted: go on by `mlrl train --resume {run.path}`")
+    return None
 
 
 def _label_this_run(labels: Sequence[str]) -> None:
@@ -88,26 +103,40 @@ def _open_or_create(profile: str, competition: str, seed: int, overrides: Sequen
     return RunDirectory.create(Path(run_dir) if run_dir else Path("runs") / name, config)
 
 
-def _train(resources: Resources) -> State[Any] | None:
+def _train(resources: Resources) -> None:
     status: RunStatus = "failed"
-    with stoppable(resources.cancel, lambda: _record_end(resources, "interrupted")):
-        try:
-            _Training(resources).run()
-            status = "finished"
-        except Interrupted:
-            status = "interrupted"
-        finally:
-            if status != "finished":
-                resources.abort()
-            _record_end(resources, status)
-            resources.tracker.end(_END_STATUS[status])
-    if status == "interrupted":
-        return Cancelled(message=f"interrupted: go on by `mlrl train --resume {resources.run.path}`")
-    return None
+    if flow_run.id is not None:
+        resources.tracker.set_tag("prefect.flow_run_id", flow_run.id)
+    try:
+        _Training(resources).run()
+        status = "finished"
+    except BaseException:
+        status = "interrupted" if resources.cancel.is_set() else "failed"
+        raise
+    finally:
+        if status != "finished":
+            resources.abort()
+        _record_end(resources.run, status)
+        _report(resources)
+        resources.tracker.end(_END_STATUS[status])
 
 
-def _record_end(resources: Resources, status: RunStatus) -> None:
-    write_state(resources.run, read_state(resources.run).ended(status))
+def _report(resources: Resources) -> None:
+    """The report of what there is; never a reason to fail. A wave that was cut off has no place in it."""
+    try:
+        report = write_report(resources.run, range(1, max(resources.run.published_versions()) + 1))
+    except MlrlError:
+        return  # no step is done
+    except Exception:
+        _log.exception("the report could not be written: `mlrl report %s` tries again", resources.run.path)
+        return
+    for path, folder in ((report.curve, ""), (report.first_program, "programs"), (report.best_program, "programs")):
+        if path is not None:
+            resources.tracker.log_file(path, folder)
+
+
+def _record_end(run: RunDirectory, status: RunStatus) -> None:
+    write_state(run, read_state(run).ended(status))
 
 
 class _Training:

@@ -1,15 +1,111 @@
-"""Open everything that a run needs, in the one process that owns it."""
+"""Open everything that a run needs, in the one process that owns it, and close it whatever happens."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
+from mlrl_core.config import RunConfig, config_digest
 from mlrl_core.experience import RunDirectory
-from tasks.resources import Resources
+from mlrl_core.records import InstrumentedProgram
+from mlrl_core.reporting.progress import Listener
+from mlrl_core.tracking import open_tracker, tracking_uri
+from mlrl_core.tracking.tracker import flatten
+from tasks.agent import open_agent
+from tasks.resources import Resources, registered
+from tasks.sampling import Interrupted
+from tasks.score import GRADE_DEADLINE_S
+
+_POLL_S = 0.2
+
+
+def data_dir_of(config: RunConfig) -> Path | None:
+    """Where prepared competitions lie; None = the default folder."""
+    return Path(config.competition.data_dir) if config.competition.data_dir else None
 
 
 @contextmanager
-def open_resources(run: RunDirectory) -> Iterator[Resources]:
-    raise NotImplementedError
-    yield
+def open_resources(run: RunDirectory, cancel: threading.Event, listener: Listener) -> Iterator[Resources]:
+    """Competition, policy, sandbox, learner, generator and tracker of a run, registered for its tasks.
+
+    Raises MlrlError or InfraError with one line when a part can't be opened; Interrupted when ``cancel`` is set
+    meanwhile.
+    """
+    from mlrl_core.agent import prepare_policy
+    from mlrl_core.competitions import grade_in_child, label_files, load_competition, map_score
+    from mlrl_core.competitions.worker import close_workers
+    from mlrl_core.generation import open_generator
+    from mlrl_core.instrumentation import instrument
+    from mlrl_core.learner.client import LearnerClient
+    from mlrl_core.sandbox import open_sandbox
+
+    config = run.load_config()
+    competition = load_competition(config.competition.id, data_dir_of(config))
+    with ExitStack() as stack:
+        stack.callback(close_workers)
+        sandbox = open_sandbox(config.sandbox, run_key=run.key, masked_files=label_files())
+        stack.callback(sandbox.close)
+        listener.note(f"sandbox: {sandbox.description}")
+        _check(cancel)
+        backbone = prepare_policy(config, competition, listener.note)
+        _check(cancel)
+        learner = LearnerClient(run.path, config, backbone)
+        stack.callback(learner.kill)
+        with ThreadPoolExecutor(1, thread_name_prefix="learner-start") as pool:
+            # Both load the backbone, and most of that is importing: side by side.
+            started = pool.submit(learner.start)
+            try:
+                generator = open_generator(config, backbone)
+                stack.callback(generator.close)
+                while not started.done():
+                    _check(cancel)
+                    cancel.wait(_POLL_S)
+            except BaseException:
+                learner.kill()
+                raise
+            started.result()
+        listener.note(f"policy: {config.policy.model}, version {max(run.published_versions())}")
+        params = flatten(config.model_dump())
+        tracker = open_tracker(config.tracking, run.path, params, _tags(run, config))
+        if config.tracking.enabled:
+            listener.note(f"mlflow: {tracking_uri(config.tracking, run.path)}")
+
+        def instrument_program(code: str, nonce: str) -> InstrumentedProgram:
+            return instrument(code, config.instrument.inserter, nonce)
+
+        resources = Resources(
+            run=run,
+            config=config,
+            inputs=competition.public_dir,
+            agent=open_agent(config, competition, backbone, generator),
+            load_version=generator.load_version,
+            instrument=instrument_program,
+            sandbox=sandbox,
+            grade=lambda path: grade_in_child(competition, path, GRADE_DEADLINE_S),
+            map_score=lambda raw: map_score(competition, raw, config.reward.reward_map),
+            learner=learner,
+            tracker=tracker,
+            abort=learner.kill,
+            cancel=cancel,
+            listener=listener,
+        )
+        with registered(resources):
+            yield resources
+
+
+def _check(cancel: threading.Event) -> None:
+    if cancel.is_set():
+        raise Interrupted
+
+
+def _tags(run: RunDirectory, config: RunConfig) -> dict[str, str]:
+    return {
+        "run_path": str(run.path),
+        "profile": config.profile,
+        "competition": config.competition.id,
+        "seed": str(config.seed),
+        "config_hash": config_digest(config),
+    }

@@ -87,6 +87,22 @@ class Resources:
 
 
 _open: dict[str, Resources] = {}
+_listeners: dict[str, Listener] = {}
+
+
+@contextmanager
+def listening(run_dir: str, listener: Listener) -> Iterator[None]:
+    """Let the flow that opens the run tell ``listener`` how it goes."""
+    _listeners[run_dir] = listener
+    try:
+        yield
+    finally:
+        del _listeners[run_dir]
+
+
+def listener_of(run_dir: str) -> Listener:
+    """Who listens to a run; nobody, unless someone has said so."""
+    return _listeners.get(run_dir, Silent())
 
 
 @contextmanager

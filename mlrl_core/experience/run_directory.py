@@ -44,15 +44,27 @@ class RunDirectory:
     path: Path
 
     @classmethod
+    def check_new(cls, path: Path) -> None:
+        """Raise MlrlError unless a new run can be made at ``path``; writes nothing."""
+        path = path.absolute()
+        try:
+            if (path / "config.toml").exists():
+                raise MlrlError(f"{path} already holds a run: go on with it by --resume {path}, or give another --run")
+            if path.exists() and any(path.iterdir()):
+                raise MlrlError(f"{path} is not empty and holds no run: give a new or empty directory as --run")
+            existing = next(p for p in (path, *path.parents) if p.exists())
+            if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+                raise MlrlError(f"{path}: {existing} can't be written: give a writable directory as --run")
+        except OSError as error:
+            raise MlrlError(f"{path}: {error.strerror}: give a writable directory as --run") from None
+
+    @classmethod
     def create(cls, path: Path, config: RunConfig) -> RunDirectory:
         """A new run: the directory must be new or empty. Raises MlrlError and changes nothing otherwise."""
         path = path.absolute()
-        if (path / "config.toml").exists():
-            raise MlrlError(f"{path} already holds a run: go on with it by --resume {path}, or give another --run")
+        cls.check_new(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
-            if any(path.iterdir()):
-                raise MlrlError(f"{path} is not empty and holds no run: give a new or empty directory as --run")
             publish_text(path / "config.toml", dump_toml(config))
         except OSError as error:
             raise MlrlError(
@@ -134,6 +146,20 @@ class RunDirectory:
             yield
         finally:
             os.close(descriptor)
+
+    def is_owned(self) -> bool:
+        """Whether a live process is training this run."""
+        path = self.path / "train.lock"
+        if not path.exists():
+            return False
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
 
     def _owner_text(self) -> str:
         try:

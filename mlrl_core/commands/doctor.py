@@ -1,0 +1,128 @@
+"""``mlrl doctor``: what would stop a training run on this machine, found before it starts."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from mlrl_core.errors import InfraError, MlrlError
+
+if TYPE_CHECKING:
+    from mlrl_core.config import RunConfig
+
+_PACKAGES = ("prefect", "mlflow", "torch", "transformers", "peft", "polars", "scikit-learn", "docker")
+_FREE_GB = 5.0
+
+
+def doctor(profile: str, as_json: bool) -> bool:
+    """Run every check, print what was found, and return whether all passed."""
+    from mlrl_core.config import load_config
+
+    config = load_config(profile)
+    checks: dict[str, Callable[[RunConfig], str]] = {
+        "packages": _packages,
+        "processors and memory": _machine,
+        "space": _space,
+        "competition": _competition,
+        "sandbox": _sandbox,
+        "prefect": _prefect,
+        "mlflow": _mlflow,
+    }
+    found: list[dict[str, object]] = []
+    for name, check in checks.items():
+        try:
+            found.append({"check": name, "ok": True, "detail": check(config)})
+        except (MlrlError, InfraError) as error:
+            found.append({"check": name, "ok": False, "detail": str(error)})
+    healthy = all(each["ok"] for each in found)
+    if as_json:
+        sys.stdout.write(json.dumps({"ok": healthy, "checks": found}) + "\n")
+        return healthy
+    console = Console()
+    table = Table(box=None, show_header=False)
+    for each in found:
+        mark = "[green]ok[/green]" if each["ok"] else "[red]no[/red]"
+        table.add_row(mark, str(each["check"]), str(each["detail"]).replace("[", r"\["))
+    console.print(table)
+    console.print("next: mlrl train" if healthy else "mend what says no, then run `mlrl doctor` again", markup=False)
+    return healthy
+
+
+def _packages(config: RunConfig) -> str:
+    versions = []
+    for name in _PACKAGES:
+        try:
+            versions.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            raise MlrlError(f"{name} is not installed: install this project with `pip install .`") from None
+    return f"python {sys.version.split()[0]}, " + ", ".join(versions)
+
+
+def _machine(config: RunConfig) -> str:
+    import psutil
+
+    cores, memory = len(os.sched_getaffinity(0)), psutil.virtual_memory()
+    slots = config.sandbox.slots or cores
+    needed_gb = slots * config.sandbox.memory_mb / 1024
+    if needed_gb > memory.total / 2**30:
+        raise MlrlError(
+            f"{slots} execution slots of {config.sandbox.memory_mb} MB need {needed_gb:.0f} GB, "
+            f"this machine has {memory.total / 2**30:.0f} GB: set sandbox.slots or sandbox.memory_mb lower"
+        )
+    return f"{cores} cores, {memory.available / 2**30:.1f} of {memory.total / 2**30:.1f} GB free"
+
+
+def _space(config: RunConfig) -> str:
+    place = Path.cwd()
+    if not os.access(place, os.W_OK):
+        raise MlrlError(f"{place} can't be written: train from a writable folder or give --run")
+    free_gb = shutil.disk_usage(place).free / 2**30
+    if free_gb < _FREE_GB:
+        raise MlrlError(f"{place}: {free_gb:.1f} GB free, a run and its stores want {_FREE_GB:g} GB")
+    return f"{free_gb:.0f} GB free in {place}"
+
+
+def _competition(config: RunConfig) -> str:
+    from mlrl_core.competitions import load_competition, prepare_competition
+    from mlrl_core.competitions.builtin import BUILTIN
+
+    data_dir = Path(config.competition.data_dir) if config.competition.data_dir else None
+    if config.competition.id in BUILTIN:
+        prepare_competition(config.competition.id, data_dir)
+    competition = load_competition(config.competition.id, data_dir)
+    return f"{competition.id} ({competition.metric}) in {competition.public_dir.parent.parent}"
+
+
+def _sandbox(config: RunConfig) -> str:
+    from mlrl_core.competitions import label_files
+    from mlrl_core.sandbox import open_sandbox
+
+    sandbox = open_sandbox(config.sandbox, run_key="doctor", masked_files=label_files())
+    try:
+        return sandbox.description + (" (UNSAFE: programs can read what you can)" if sandbox.unsafe else "")
+    finally:
+        sandbox.close()
+
+
+def _prefect(config: RunConfig) -> str:
+    from flows.server import check_configured_api, configured_api
+
+    check_configured_api()
+    return f"server at {configured_api()}" if configured_api() else "no server configured: each run starts its own"
+
+
+def _mlflow(config: RunConfig) -> str:
+    from mlrl_core.tracking import tracking_uri
+
+    if not config.tracking.enabled:
+        return "tracking is off"
+    return tracking_uri(config.tracking, Path("runs").absolute() / "a-run")

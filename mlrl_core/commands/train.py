@@ -1,0 +1,157 @@
+"""``mlrl train``: check everything first, then start, watch, and show what came of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from mlrl_core.errors import MlrlError
+
+if TYPE_CHECKING:
+    from mlrl_core.config import RunConfig
+    from mlrl_core.experience import RunDirectory
+
+EXIT_FAILED = 1
+EXIT_INTERRUPTED = 130
+
+
+def train(
+    profile: str | None,
+    competition: str | None,
+    run_dir: Path | None,
+    resume: Path | None,
+    seed: int | None,
+    overrides: Sequence[str],
+    dry_run: bool,
+) -> int:
+    """The exit code: 0 finished, 1 failed, 130 interrupted. Raises MlrlError before anything is written."""
+    from mlrl_core.config import dump_toml
+    from mlrl_core.experience import RunDirectory
+
+    console = Console()
+    if resume is not None:
+        given = {"--profile": profile, "--competition": competition, "--run": run_dir, "--seed": seed}
+        extra = [name for name, value in given.items() if value is not None] + (["--set"] if overrides else [])
+        if extra:
+            raise MlrlError(f"--resume goes on with the run as it was configured: leave out {', '.join(extra)}")
+        run = RunDirectory.open(resume)
+        config = run.load_config()
+        _check(config, run.path)
+    else:
+        config = plan(profile or "nano", competition, seed, overrides)
+        path = (run_dir or default_run_dir(config)).absolute()
+        RunDirectory.check_new(path)
+        _check(config, path)
+        if dry_run:
+            sys.stdout.write(f"# would train in {path}\n{dump_toml(config)}")
+            return 0
+        run = RunDirectory.create(path, config)
+    if dry_run:
+        sys.stdout.write(f"# would go on in {run.path}\n{dump_toml(config)}")
+        return 0
+    return _run(console, run, config)
+
+
+def plan(profile: str, competition: str | None, seed: int | None, overrides: Sequence[str]) -> RunConfig:
+    """The resolved configuration of a new run."""
+    from mlrl_core.config import load_config
+
+    chosen = [f"competition.id={competition}"] if competition else []
+    return load_config(profile, [*chosen, *overrides], seed)
+
+
+def default_run_dir(config: RunConfig) -> Path:
+    """``runs/diamonds-nano-0-1129-2231``."""
+    return Path("runs") / f"{config.competition.id}-{config.profile}-{config.seed}-{datetime.now():%m%d-%H%M%S}"
+
+
+def _check(config: RunConfig, path: Path) -> None:
+    """Mistakes that can be known now: an unknown competition, a store or a Prefect server that can't be used."""
+    from flows.server import check_configured_api
+    from mlrl_core.competitions import prepare_competition
+    from mlrl_core.competitions.builtin import BUILTIN
+    from mlrl_core.competitions.store import load_competition
+    from mlrl_core.tracking import tracking_uri
+
+    data_dir = Path(config.competition.data_dir) if config.competition.data_dir else None
+    if config.competition.id in BUILTIN:
+        prepare_competition(config.competition.id, data_dir)  # seconds, and nothing when it is there
+    load_competition(config.competition.id, data_dir)
+    if config.tracking.enabled:
+        tracking_uri(config.tracking, path)
+    check_configured_api()
+
+
+def _run(console: Console, run: RunDirectory, config: RunConfig) -> int:
+    from flows.server import prefect_api
+    from mlrl_core.reporting.live import display
+
+    console.print(
+        f"training {config.competition.id}, profile {config.profile}, seed {config.seed}, {config.steps} steps of "
+        f"{config.wave_size} programs\nrun directory: {run.path}",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+    try:
+        with display(console, config.steps) as listener:
+            listener.note("starting Prefect")
+            with prefect_api(run.path / "prefect-server.log") as api:
+                state = _train(run, listener)
+    except KeyboardInterrupt:
+        state = None
+    if state is not None and state.is_completed():
+        finish(console, run, config, api, str(state.state_details.flow_run_id))
+        return 0
+    if state is None or state.is_cancelled():
+        _say(f"interrupted; go on by: mlrl train --resume {run.path}")
+        return EXIT_INTERRUPTED
+    error = state.result(raise_on_failure=False)
+    if isinstance(error, MlrlError):
+        raise error
+    lines = str(error).splitlines() or [type(error).__name__]
+    _say(f"failed: {lines[0]}\nlog: {run.log_path}; after mending, go on by: mlrl train --resume {run.path}")
+    return EXIT_FAILED
+
+
+def _train(run: RunDirectory, listener: Any) -> Any:
+    from flows.logs import quiet
+
+    with quiet(run.log_path):
+        from flows.train import train as flow
+        from tasks.resources import listening
+
+        with listening(str(run.path), listener):
+            return flow(run_dir=str(run.path), return_state=True)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+
+
+def finish(console: Console, run: RunDirectory, config: RunConfig, api: str, flow_run_id: str) -> None:
+    """What there is to look at."""
+    from flows.server import configured_api
+    from mlrl_core.commands.report import show
+    from mlrl_core.reporting.report import write_report
+    from mlrl_core.tracking import tracking_uri
+
+    show(console, write_report(run))
+    if configured_api():
+        prefect = f"open {api.removesuffix('/api')}/runs/flow-run/{flow_run_id}"
+    else:
+        prefect = f"prefect server start   then open http://127.0.0.1:4200/runs/flow-run/{flow_run_id}"
+    console.print("\nLook at this run:", markup=False)
+    if config.tracking.enabled:
+        uri = tracking_uri(config.tracking, run.path)
+        mlflow = f"open {uri}" if uri.startswith("http") else f"mlflow ui --backend-store-uri {uri}"
+        console.print(
+            f"  {mlflow}   (experiment {config.tracking.experiment}, run {run.key})", markup=False, soft_wrap=True
+        )
+    console.print(f"  {prefect}", markup=False, soft_wrap=True)
+    console.print(f"  mlrl report {run.path}", markup=False, soft_wrap=True)

@@ -1,0 +1,24 @@
+"""A training run with stand-ins in a process of its own, for tests that kill it: ``python -m ... <run> <delay_s>``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from mlrl_core.experience import RunDirectory
+
+
+def main() -> int:
+    run, delay_s = RunDirectory.open(Path(sys.argv[1])), float(sys.argv[2])
+    from flows.train import train
+    from tasks.resources import registered
+    from tests.fakes import fake_resources
+
+    with run.owned(), registered(fake_resources(run, delay_s=delay_s)):
+        state = train(run_dir=str(run.path), return_state=True)
+    print(state.type.value, flush=True)
+    return 0 if state.is_completed() else 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())
