@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import datetime
 import os
 import queue
@@ -70,6 +71,7 @@ class DockerSandbox:
             + (f", runtime {config.runtime}" if config.runtime else "")
         )
         self._closed = False
+        atexit.register(self.close)
 
     def run(
         self,
@@ -101,6 +103,7 @@ class DockerSandbox:
         """Remove what is left of this sandbox."""
         if not self._closed:
             self._closed = True
+            atexit.unregister(self.close)
             places.remove_folder(self.own)
             self.client.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import selectors
@@ -64,6 +65,7 @@ class LocalSandbox:
         self._lock = threading.Lock()
         self._idle: list[HelperProcess] = []
         self._closed = False
+        atexit.register(self.close)
 
     def launch(self, slot: Slot, run_id: str) -> Launch:
         raise NotImplementedError
@@ -116,7 +118,8 @@ class LocalSandbox:
         helper.close()
 
     def close(self) -> None:
-        """End the helpers and remove this instance's folder. Runs in progress end with InfraError."""
+        """End the helpers and remove this instance's folder; a run in progress ends its helper itself."""
+        atexit.unregister(self.close)
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []

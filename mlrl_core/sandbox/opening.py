@@ -12,6 +12,7 @@ from mlrl_core.config.environment import SandboxConfig
 from mlrl_core.errors import InfraError, MlrlError
 from mlrl_core.sandbox import Sandbox
 from mlrl_core.sandbox.preflight import preflight, run_canaries
+from mlrl_core.sandbox.sweep import Swept, sweep_engine, sweep_host
 
 _CANARY = """{imports}
 assert open("input/canary.csv").read() == "id\\n1\\n"
@@ -24,6 +25,7 @@ def open_backend(
     config: SandboxConfig, *, run_key: str, masked_files: Sequence[Path], env: Mapping[str, str]
 ) -> Sandbox:
     """See ``open_sandbox``."""
+    sweep_host(Swept())  # what a worker that was killed left behind
     starts = _starts(run_key, masked_files, env)
     if config.backend != "auto":
         return _proved(config, config.backend, starts[config.backend])
@@ -65,7 +67,9 @@ def _starts(run_key: str, masked_files: Sequence[Path], env: Mapping[str, str]) 
     def docker(config: SandboxConfig) -> Sandbox:
         from mlrl_core.sandbox.docker_backend import DockerSandbox
 
-        return DockerSandbox(config, run_key, env)
+        sandbox = DockerSandbox(config, run_key, env)
+        sweep_engine(sandbox.client, Swept())
+        return sandbox
 
     def bubblewrap(config: SandboxConfig) -> Sandbox:
         from mlrl_core.sandbox.bubblewrap import BubblewrapSandbox

@@ -53,9 +53,14 @@ def sweep(engine_url: str = "") -> Swept:
             swept.problems.append(str(error))
         finally:
             client.close()
+    sweep_host(swept)
+    return swept
+
+
+def sweep_host(swept: Swept) -> None:
+    """Folders, mounts and control groups of dead workers of this user on this host."""
     _sweep_folders(swept)
     _sweep_groups(swept)
-    return swept
 
 
 def sweep_engine(client: Any, swept: Swept, now: float | None = None) -> None:
