@@ -21,8 +21,8 @@ def duration_weights(
 ) -> list[float]:
     """The weight of each solution, in the order of ``durations_s`` (seconds, one per solution of the batch).
 
-    ``none``: 1. ``mean_normalised``: the duration, at least ``floor_s``, over the mean of that; the floor keeps programs
-    that fail at once teachable. Raises ValueError when the two sequences differ in length.
+    ``none``: 1. ``mean_normalised``: the duration, at least ``floor_s``, over the mean of that; the floor keeps
+    programs that fail at once teachable. Raises ValueError when the two sequences differ in length.
     """
     ids = list(competition_ids) if competition_ids is not None else [""] * len(durations_s)
     if len(ids) != len(durations_s):

@@ -18,6 +18,7 @@ from torch import Tensor
 from mlrl_core.config import RunConfig
 from mlrl_core.errors import MlrlError
 from mlrl_core.learner.batch_file import BatchRow, check_rows
+from mlrl_core.learner.checkpoint import load_state, prepare_optimizer, save_state
 from mlrl_core.learner.metrics import Sums, batch_metrics, memory_metrics, mismatch_metrics
 from mlrl_core.learner.network import Network, Role, TokenScores
 from mlrl_core.learner.packing import Pack, pack_rows
@@ -26,6 +27,7 @@ from mlrl_core.ppo.losses import policy_loss, token_mean, value_loss
 
 Trained = Literal["policy", "critic"]
 
+CANARY_TOKENS = 16
 SPREAD_FLOOR = 1e-6  # rewards closer together than this carry no signal, only the noise of the KL term
 MAX_SKIPPED_IN_A_ROW = 3
 
@@ -43,6 +45,7 @@ class Engine:
         self.version = 0
         self.value_bias_set = False
         self.skipped_steps = 0
+        self.passes = 0  # forward passes made: a sign of life
         self.optimizers: dict[Trained, torch.optim.AdamW] = {
             "policy": self._adamw("policy", config.ppo.learning_rate),
             "critic": self._adamw("critic", config.ppo.critic_learning_rate),
@@ -89,13 +92,44 @@ class Engine:
         self.version += 1
         return metrics
 
+    def save(self, folder: Path) -> None:
+        """Write all that training on needs into ``folder``, which must not exist."""
+        save_state(self, folder)
+
+    def load(self, folder: Path) -> None:
+        """Go on from a saved state. Raises MlrlError when anything of it is missing or doesn't fit."""
+        load_state(self, folder)
+
+    def export_adapter(self, folder: Path) -> None:
+        """Write the policy's adapter as peft and vLLM load it."""
+        self.network.export_adapter(folder)
+
+    def check_finite(self) -> None:
+        """Raise MlrlError unless every adapter and head tensor is finite: nothing else may be published."""
+        for name, parameter in self.network.trainable().items():
+            if not torch.isfinite(parameter).all():
+                raise MlrlError(
+                    f"{name} is not finite at version {self.version}: lower ppo.learning_rate and start again from "
+                    "the last version"
+                )
+
+    def canary(self) -> tuple[list[int], list[float]]:
+        """Fixed token ids and the policy's log-probabilities of all but the first of them, for whoever serves the
+        adapter to compare with."""
+        size = self.model.get_base_model().config.vocab_size
+        ids = tuple((7919 * i + 1) % size for i in range(CANARY_TOKENS))
+        row = BatchRow("canary", "", ids[:1], ids[1:], (0.0,) * (len(ids) - 1), 0, 0, 1, 0, "graded", "length")
+        batch = TensorBatch.of([row])
+        log_probs = self.compute_log_probs(self._packs([row], [0], batch), batch)
+        return list(ids), log_probs[0].tolist()
+
     @torch.no_grad()
     def compute_log_probs(self, packs: Sequence[Pack], batch: TensorBatch, role: Role = "policy") -> Tensor:
         """Log-probabilities [N, R] of the response tokens at the sampling temperature, 0 where the mask is 0."""
         out = torch.zeros_like(batch.response_mask)
         with self.network.acting(role):
             for pack in packs:
-                scores = self.network(pack, role)
+                scores = self._forward(pack, role)
                 out.view(-1)[pack.slots] = scores.log_probs
         return out
 
@@ -105,7 +139,7 @@ class Engine:
         out = torch.zeros_like(batch.response_mask)
         with self.network.acting("critic"):
             for pack in packs:
-                out.view(-1)[pack.slots] = self.network(pack, "critic")
+                out.view(-1)[pack.slots] = self._forward(pack, "critic")
         return out
 
     def _train(self, rows: Sequence[BatchRow], batch: TensorBatch, targets: Targets) -> dict[str, float]:
@@ -172,7 +206,7 @@ class Engine:
         ppo = self.config.ppo
         with self.network.acting("policy"), torch.set_grad_enabled(train):
             for pack in packs:
-                scores: TokenScores = self.network(pack, "policy")
+                scores: TokenScores = self._forward(pack, "policy")
                 old = _pick(targets.old_log_probs, pack)
                 mask = torch.ones_like(old)
                 result = policy_loss(
@@ -195,12 +229,16 @@ class Engine:
     def _critic_gradients(self, packs: Sequence[Pack], tokens: int, targets: Targets, sums: Sums) -> None:
         with self.network.acting("critic"):
             for pack in packs:
-                values = self.network(pack, "critic")
+                values = self._forward(pack, "critic")
                 old, returns = _pick(targets.values, pack), _pick(targets.returns, pack)
                 result = value_loss(values, old, returns, self.config.ppo.value_clip)
                 token_mean(result.loss, torch.ones_like(old), tokens).backward()
                 sums.add("vf_loss", result.loss.detach())
                 sums.add("vf_clipfrac", result.clipped)
+
+    def _forward(self, pack: Pack, role: Role) -> Any:
+        self.passes += 1
+        return self.network(pack, role)
 
     def _clip(self, role: Trained) -> float:
         parameters = list(self.network.trainable(role).values())
@@ -237,7 +275,9 @@ class Engine:
 
     def _adamw(self, role: Trained, learning_rate: float) -> torch.optim.AdamW:
         parameters = list(self.network.trainable(role).values())
-        return torch.optim.AdamW(parameters, lr=learning_rate, weight_decay=0.0)
+        optimizer = torch.optim.AdamW(parameters, lr=learning_rate, weight_decay=0.0)
+        prepare_optimizer(optimizer)
+        return optimizer
 
     def _snapshot(self) -> dict[str, Tensor]:
         return {name: p.detach().clone() for name, p in self.network.trainable("policy").items()}

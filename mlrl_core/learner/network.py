@@ -106,7 +106,7 @@ class Network(nn.Module):
         from peft import get_peft_model_state_dict
         from safetensors.torch import save_file
 
-        tensors = get_peft_model_state_dict(self.peft_model, adapter_name="policy")
+        tensors = get_peft_model_state_dict(self.peft_model, adapter_name="policy", save_embedding_layers=False)
         folder.mkdir(parents=True, exist_ok=True)
         plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         save_file(plain, folder / "adapter_model.safetensors", metadata={"format": "pt"})
