@@ -41,7 +41,7 @@ _FORKS = """
 import os, time
 children = 0
 try:
-    for _ in range(2000):
+    for _ in range(400):
         if os.fork() == 0:
             time.sleep(20); os._exit(0)
         children += 1

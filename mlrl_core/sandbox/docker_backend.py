@@ -10,6 +10,7 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from mlrl_core.sandbox.collector import NOT_COLLECTED
 from mlrl_core.sandbox.containers import Container, Ended
 from mlrl_core.sandbox.engine import connect, engine_info, find_image
 from mlrl_core.sandbox.engine_groups import EngineGroups
+from mlrl_core.sandbox.gpus import GpuLeases
 from mlrl_core.sandbox.host import runtime_dir, slot_count
 from mlrl_core.sandbox.inputs import InputFolders
 from mlrl_core.sandbox.limits import Limits
@@ -66,6 +68,7 @@ class DockerSandbox:
         self.seccomp = filter_bytes()
         self.launcher = resources.files("mlrl_core.sandbox.image").joinpath("launch.py").read_text()
         self.groups = EngineGroups(self.info)
+        self.leases = GpuLeases(self.runtime / "gpus", config.gpus)
         self.description = (
             f"docker {self.info.version}, image {config.image} ({self.image_id.removeprefix('sha256:')[:12]})"
             + (f", runtime {config.runtime}" if config.runtime else "")
@@ -91,8 +94,11 @@ class DockerSandbox:
         queued = time.time()
         config = self.config
         try:
-            with acquire_slot(self.runtime / "slots", self.slots, config.cpus, config.slot_wait_s, cancel) as slot:
-                attempt = _Attempt(self, slot, MilestoneFilter(nonce, milestones), cancel, solution_id)
+            with (
+                acquire_slot(self.runtime / "slots", self.slots, config.cpus, config.slot_wait_s, cancel) as slot,
+                self.leases.lease(config.slot_wait_s, cancel) if config.gpus else nullcontext("") as gpu,
+            ):
+                attempt = _Attempt(self, slot, gpu, MilestoneFilter(nonce, milestones), cancel, solution_id)
                 result = attempt.run(source, folder, collect_to)
         except Cancelled:
             return cancelled_in_queue(self.backend, queued)
@@ -105,6 +111,7 @@ class DockerSandbox:
             self._closed = True
             atexit.unregister(self.close)
             places.remove_folder(self.own)
+            self.leases.close()
             self.client.close()
 
     def labels(self, solution_id: str) -> dict[str, str]:
@@ -117,7 +124,9 @@ class DockerSandbox:
             "mlrl.deadline": str(int(time.time() + self.limits.time_s + LABEL_DEADLINE_MARGIN_S)),
         }
 
-    def settings(self, slot: Slot, job: Path, inputs: Path, out: Any, group: str, labels: dict[str, str]) -> Any:
+    def settings(
+        self, slot: Slot, gpu: str, job: Path, inputs: Path, out: Any, group: str, labels: dict[str, str]
+    ) -> dict[str, Any]:
         """The arguments of the create call."""
         import docker
 
@@ -154,6 +163,8 @@ class DockerSandbox:
             restart_policy={"Name": "no"},
             cgroup_parent=group or None,
             runtime=self.config.runtime or None,
+            # By UUID, never "all": the other devices train.
+            device_requests=[docker.types.DeviceRequest(device_ids=[gpu], capabilities=[["gpu"]])] if gpu else None,
             mounts=[
                 read_only(programs.IN, inputs),
                 read_only(programs.JOB, job / "job"),
@@ -162,6 +173,7 @@ class DockerSandbox:
                 *accounts,
             ],
         )
+        driver = {"NVIDIA_DRIVER_CAPABILITIES": "compute,utility"} if gpu else {}
         python = ("python3", *programs.PYTHON_FLAGS, programs.SOLUTION)
         interpreter = "/usr/bin/python3"
         launcher = ("python3", "-I", "-S", f"{programs.JOB}/launch.py", f"{programs.JOB}/filter.bpf")
@@ -169,7 +181,7 @@ class DockerSandbox:
             "image": self.image_id,
             "command": [*programs.watchdog(limits.time_s), *launcher, interpreter, *python[1:]],
             "user": f"{slot.uid}:{slot.uid}",
-            "environment": programs.environment("docker", len(slot.cpus), self.extra_env),
+            "environment": programs.environment("docker", len(slot.cpus), {**driver, **self.extra_env}),
             "working_dir": programs.OUT,
             "stdin_open": False,
             "tty": False,
@@ -186,11 +198,13 @@ class _Attempt:
         self,
         sandbox: DockerSandbox,
         slot: Slot,
+        gpu: str,
         milestones: MilestoneFilter,
         cancel: threading.Event | None,
         solution_id: str,
     ) -> None:
-        self._sandbox, self._slot, self._cancel, self._milestones = sandbox, slot, cancel, milestones
+        self._sandbox, self._slot, self._gpu = sandbox, slot, gpu
+        self._cancel, self._milestones = cancel, milestones
         self._limits = sandbox.limits
         self._labels = sandbox.labels(solution_id)
         self._id = uuid.uuid4().hex
@@ -217,7 +231,7 @@ class _Attempt:
             out = self._output_place()
             with _STARTS:
                 self._container.create(
-                    **sandbox.settings(self._slot, self._folder, inputs, out.mount(), group, self._labels)
+                    **sandbox.settings(self._slot, self._gpu, self._folder, inputs, out.mount(), group, self._labels)
                 )
                 self._container.start()
                 self._wait_for_start()

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from mlrl_core.config.environment import SandboxConfig
-from mlrl_core.errors import InfraError
+from mlrl_core.errors import InfraError, MlrlError
 from mlrl_core.records import Execution, StreamCapture
 from mlrl_core.sandbox import verdict as verdicts
 from mlrl_core.sandbox.collector import NOT_COLLECTED, collect
@@ -54,6 +54,8 @@ class LocalSandbox:
     description = ""
 
     def __init__(self, config: SandboxConfig, runtime: Path, setup: Setup, foreign_user: bool) -> None:
+        if config.gpus:
+            raise MlrlError(f"{self.backend} can't lease GPUs: set sandbox.backend=docker or leave sandbox.gpus empty")
         self.config, self.runtime = config, runtime
         self.limits = Limits.of(config)
         self.slots = slot_count(config.slots, config.cpus, self.limits.memory)

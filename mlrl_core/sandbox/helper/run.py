@@ -16,7 +16,7 @@ from typing import Any
 from mlrl_core.sandbox.helper import linux
 from mlrl_core.sandbox.helper.embryo import ARGUMENTS_FD, INFO_FD, SECCOMP_FD, Embryo
 
-WATCH_INTERVAL_S = 0.1  # how often memory is measured where no control group limits it
+WATCH_INTERVAL_S = 0.05  # how often memory is measured where no control group limits it
 KILL_PATIENCE_S = 5.0
 MIB = 1 << 20
 
@@ -52,6 +52,7 @@ class Run:
         self._inner_pidfd = -1
         self._memory_killed = False
         self._peak = 0
+        self._cpu_s = 0.0
         self._next_watch = 0.0
         self._started = time.monotonic()
         self.out_fd = -1
@@ -172,15 +173,19 @@ class Run:
             return
         self._next_watch = now + WATCH_INTERVAL_S
         limit = int(self.job.limits["memory"])
-        used = linux.resident_bytes(linux.descendants_of(os.getpid()), limit)
+        pids = linux.descendants_of(os.getpid())
+        used = linux.resident_bytes(pids, limit)
         for target in self._mounts:
             if not target.endswith("/in"):
                 space = os.statvfs(target)
                 used += (space.f_blocks - space.f_bfree) * space.f_frsize
         self._peak = max(self._peak, used)
-        if used > limit and not self._memory_killed:
+        if used > limit:
+            # As the kernel would: the largest process goes, and the program may outlive its child.
             self._memory_killed = True
-            self.kill()
+            largest = max(pids, key=lambda pid: linux.resident_bytes([pid], limit), default=self._pid)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(largest, signal.SIGKILL)
 
     # --- end ----------------------------------------------------------------------------------------------------
 
@@ -199,6 +204,7 @@ class Run:
         at = time.monotonic()
         _, status, usage = os.wait4(self._pid, 0)
         self._pid = 0
+        self._count(usage)
         code = os.waitstatus_to_exitcode(status)
         self._end_all()
         report = {"code": code if code >= 0 else 128 - code, "at": at}
@@ -210,8 +216,7 @@ class Run:
                 "peak": counted.peak_bytes,
                 "cpu_s": counted.cpu_seconds,
             }
-        peak = max(self._peak, usage.ru_maxrss * 1024)
-        return {**report, "oom": self._memory_killed, "peak": peak, "cpu_s": usage.ru_utime + usage.ru_stime}
+        return {**report, "oom": self._memory_killed, "peak": self._peak, "cpu_s": self._cpu_s}
 
     def _end_all(self) -> None:
         """Nothing of the run is alive when this returns, or it is named in ``leftovers``."""
@@ -221,13 +226,29 @@ class Run:
                 self.kill()
         if self._groups and not self._groups.kill(KILL_PATIENCE_S):
             self.leftovers += [f"process {pid}" for pid in self._groups.pids()]
-        while _reap():  # what lost its parent was handed to us: we are the subreaper
+        while self._reap():  # what lost its parent was handed to us: we are the subreaper
             self.kill()
             if time.monotonic() > end:
                 self.leftovers += [f"process {pid}" for pid in linux.descendants_of(os.getpid())]
                 break
             time.sleep(0.001)
         self._pid = 0
+
+    def _reap(self) -> bool:
+        """Collect dead children; True while there are living ones."""
+        try:
+            while True:
+                pid, _, usage = os.wait4(-1, os.WNOHANG)
+                if not pid:
+                    return True
+                self._count(usage)
+        except ChildProcessError:
+            return False
+
+    def _count(self, usage: resource.struct_rusage) -> None:
+        """Add what a dead child and its own children used. Without control groups there is no other account."""
+        self._cpu_s += usage.ru_utime + usage.ru_stime
+        self._peak = max(self._peak, usage.ru_maxrss * 1024)
 
     def release(self) -> None:
         """Give back mounts, groups, descriptors and folders. The output folder goes with its last open descriptor."""
@@ -250,16 +271,6 @@ class Run:
             self._groups = None
         if self.job.workdir and not self.job.bwrap:
             shutil.rmtree(self.job.workdir, onerror=_unlock_and_retry)
-
-
-def _reap() -> bool:
-    """Collect dead children; True while there are living ones."""
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        return False
-    return True
 
 
 def _unlock_and_retry(function: Any, path: str, _error: Any) -> None:
