@@ -38,8 +38,10 @@ class PPOConfig(Section):
 
 
 class LearnerConfig(Section):
-    """The learner's process and the limits on waiting for it."""
+    """The learner's processes and the limits on waiting for them. ``ranks`` processes shard the model (FSDP2)."""
 
-    threads: int = Field(0, ge=0)  # 0 = all cores
+    ranks: int = Field(1, ge=1)
+    device: Literal["cpu", "cuda"] = "cpu"
+    threads: int = Field(0, ge=0)  # of each rank; 0 = all cores, shared between the ranks
     start_deadline_s: float = Field(300, gt=0)
     update_deadline_s: float = Field(1800, gt=0)

@@ -39,17 +39,24 @@ def prepare_optimizer(optimizer: torch.optim.Optimizer) -> None:
 
 
 def save_state(engine: Engine, folder: Path) -> None:
-    """Write the engine's state into ``folder``, which must not exist."""
-    folder.mkdir(parents=True)
-    with _one_process():
-        dcp.save(_tensors(engine), checkpoint_id=folder / "tensors", no_dist=True)
-    counters = {name: getattr(engine, name) for name in COUNTERS} | {"seed": engine.config.seed, "world_size": 1}
-    (folder / "engine.json").write_text(json.dumps(counters, indent=2))
-    (folder / "rng-00000.json").write_text(json.dumps(_random_states()))
+    """Write the engine's state into ``folder``, which must not exist. All ranks call it and write their parts."""
+    rank, world = engine.ranks.rank, engine.ranks.world
+    if not rank:
+        folder.mkdir(parents=True)
+    engine.ranks.barrier()
+    with _quiet():
+        dcp.save(_tensors(engine), checkpoint_id=folder / "tensors", no_dist=world == 1)
+    (folder / f"rng-{rank:05d}.json").write_text(json.dumps(_random_states()))
+    if not rank:
+        counters = {name: getattr(engine, name) for name in COUNTERS}
+        run = {"seed": engine.config.seed, "world_size": world}
+        (folder / "engine.json").write_text(json.dumps(counters | run, indent=2))
 
 
 def load_state(engine: Engine, folder: Path) -> None:
-    """Put the state in ``folder`` into a fresh engine of the same shape.
+    """Put the state in ``folder`` into a fresh engine of the same shape, on any number of ranks.
+
+    On another number of ranks than it was saved from, random states don't fit: they start from (seed, version, rank).
 
     Raises MlrlError for a state that is incomplete or belongs to another configuration of adapters.
     """
@@ -57,7 +64,6 @@ def load_state(engine: Engine, folder: Path) -> None:
     try:
         stored = dcp.FileSystemReader(folder / "tensors").read_metadata().state_dict_metadata
         counters = json.loads((folder / "engine.json").read_text())
-        states = json.loads((folder / "rng-00000.json").read_text())
     except (OSError, ValueError, RuntimeError) as error:
         raise MlrlError(f"{folder}: no state to train on ({error}); use a version that has kept its state") from None
     if missing := wanted.keys() - stored.keys():
@@ -67,11 +73,15 @@ def load_state(engine: Engine, folder: Path) -> None:
     for name, tensor in wanted.items():
         if (size := getattr(stored[name], "size", None)) != tensor.shape:
             raise MlrlError(f"{folder}: {name} is {size}, this configuration has {tuple(tensor.shape)} (policy.lora?)")
-    with _one_process():
-        dcp.load(wanted, checkpoint_id=folder / "tensors", no_dist=True)
+    with _quiet():
+        dcp.load(wanted, checkpoint_id=folder / "tensors", no_dist=engine.ranks.world == 1)
     for name in COUNTERS:
         setattr(engine, name, counters[name])
-    _set_random_states(states)
+    if counters["world_size"] == engine.ranks.world:
+        _set_random_states(json.loads((folder / f"rng-{engine.ranks.rank:05d}.json").read_text()))
+    else:
+        print(f"{folder}: saved from {counters['world_size']} ranks, now {engine.ranks.world}: new random states")
+        torch.manual_seed(engine.seed_for(f"rank {engine.ranks.rank}"))
 
 
 def _tensors(engine: Engine) -> dict[str, Tensor]:
@@ -90,7 +100,7 @@ def _tensors(engine: Engine) -> dict[str, Tensor]:
 
 
 @contextmanager
-def _one_process() -> Iterator[None]:
+def _quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")
         yield

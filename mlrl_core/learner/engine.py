@@ -1,6 +1,7 @@
 """The update: one batch in, the next version of both adapters in memory (learner.md 3).
 
-``Engine`` knows nothing of files and processes: worker.py gives it batches, versions.py publishes what it made.
+``Engine`` knows nothing of files and requests: worker.py gives it batches, versions.py publishes what it made. Every
+rank of a group has an engine, gets the same rows and calls the same methods.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,12 +21,11 @@ from mlrl_core.errors import MlrlError
 from mlrl_core.learner.batch_file import BatchRow, check_rows
 from mlrl_core.learner.checkpoint import load_state, prepare_optimizer, save_state
 from mlrl_core.learner.metrics import Sums, batch_metrics, memory_metrics, mismatch_metrics
-from mlrl_core.learner.network import Network, Role, TokenScores
-from mlrl_core.learner.packing import Pack, pack_rows
+from mlrl_core.learner.network import Network, Role, Trained, part, whole
+from mlrl_core.learner.packing import Pack, blank_pack, pack_rows, share_of
+from mlrl_core.learner.passes import ACTOR_SUMS, CRITIC_SUMS, Step, critic_gradients, policy_gradients
+from mlrl_core.learner.ranks import Ranks
 from mlrl_core.learner.tensors import Targets, TensorBatch, make_targets
-from mlrl_core.ppo.losses import policy_loss, token_mean, value_loss
-
-Trained = Literal["policy", "critic"]
 
 CANARY_TOKENS = 16
 SPREAD_FLOOR = 1e-6  # rewards closer together than this carry no signal, only the noise of the KL term
@@ -33,15 +33,16 @@ MAX_SKIPPED_IN_A_ROW = 3
 
 
 class Engine:
-    """Policy, critic, reference and their optimisers, in this process.
+    """Policy, critic, reference and their optimisers.
 
-    ``model`` is the peft model with the adapter ``policy`` active: sample from it between updates. ``version`` counts
-    the updates; the same batch at the same version is the same update.
+    ``model`` is the peft model with the adapter ``policy`` active: sample from it between updates (one rank only).
+    ``version`` counts the updates; the same batch at the same version is the same update.
     """
 
-    def __init__(self, backbone_dir: Path, config: RunConfig) -> None:
+    def __init__(self, backbone_dir: Path, config: RunConfig, ranks: Ranks | None = None) -> None:
         self.config = config
-        self.network = Network(Path(backbone_dir), config)
+        self.ranks = ranks or Ranks.alone()
+        self.network = Network(Path(backbone_dir), config, self.ranks)
         self.version = 0
         self.value_bias_set = False
         self.skipped_steps = 0
@@ -64,10 +65,10 @@ class Engine:
         check_rows(rows)
         self._check_ids(rows)
         started = time.perf_counter()
-        torch.manual_seed(self._seed("update"))
-        before = self._snapshot()
+        torch.manual_seed(self.seed_for("update"))
+        before = {name: part(p.detach()).clone() for name, p in self.network.trainable("policy").items()}
         batch = TensorBatch.of(rows)
-        packs = self._packs(rows, range(len(rows)), batch)
+        packs = self.deal(rows, range(len(rows)), batch)
         clock = time.perf_counter()
         ref_log_probs = self.compute_log_probs(packs, batch, "reference")
         log_probs_s, clock = time.perf_counter() - clock, time.perf_counter()
@@ -88,9 +89,46 @@ class Engine:
             "timing_s/values": values_s,
             "timing_s/train": train_s,
         }
-        metrics |= memory_metrics(next(self.network.parameters()).device)
+        metrics |= memory_metrics(self.ranks.device)
         self.version += 1
         return metrics
+
+    @torch.no_grad()
+    def compute_log_probs(self, packs: Sequence[Pack], batch: TensorBatch, role: Role = "policy") -> Tensor:
+        """Log-probabilities [N, R] of the response tokens at the sampling temperature, 0 where the mask is 0."""
+        out = torch.zeros_like(batch.response_mask)
+        with self.network.acting(role):
+            for pack in packs:
+                scores = self.forward(pack, role)
+                out.view(-1)[pack.slots] = scores.log_probs[: pack.slots.numel()].cpu()
+        return self.ranks.sum(out)
+
+    @torch.no_grad()
+    def compute_values(self, packs: Sequence[Pack], batch: TensorBatch) -> Tensor:
+        """Values [N, R] before each response token, 0 where the mask is 0."""
+        out = torch.zeros_like(batch.response_mask)
+        with self.network.acting("critic"):
+            for pack in packs:
+                out.view(-1)[pack.slots] = self.forward(pack, "critic")[: pack.slots.numel()].cpu()
+        return self.ranks.sum(out)
+
+    def deal(self, rows: Sequence[BatchRow], indices: Sequence[int], batch: TensorBatch) -> list[Pack]:
+        """This rank's packs of the rows at ``indices``, as many as on every other rank."""
+        width = batch.response_mask.shape[1]
+        share = share_of(rows, indices, self.ranks.rank, self.ranks.world)
+        packs = pack_rows(rows, share, width, self.config.ppo.micro_batch_tokens)
+        packs += [blank_pack()] * (self.ranks.max(len(packs)) - len(packs))
+        return [pack.to(self.ranks.device) for pack in packs]
+
+    def forward(self, pack: Pack, role: Role) -> Any:
+        """One pass of the network; within ``network.acting(role)``."""
+        self.passes += 1
+        return self.network(pack, role)
+
+    def seed_for(self, purpose: str) -> int:
+        """From the run's seed, the version and ``purpose``: a repeated update is the same update."""
+        text = f"{self.config.seed} {self.version} {purpose}"
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
 
     def save(self, folder: Path) -> None:
         """Write all that training on needs into ``folder``, which must not exist."""
@@ -102,12 +140,14 @@ class Engine:
 
     def export_adapter(self, folder: Path) -> None:
         """Write the policy's adapter as peft and vLLM load it."""
-        self.network.export_adapter(folder)
+        self.network.export_adapter(folder, self.ranks)
 
     def check_finite(self) -> None:
         """Raise MlrlError unless every adapter and head tensor is finite: nothing else may be published."""
-        for name, parameter in self.network.trainable().items():
-            if not torch.isfinite(parameter).all():
+        tensors = self.network.trainable()
+        broken = torch.tensor([not torch.isfinite(part(p)).all().item() for p in tensors.values()], dtype=torch.float)
+        for name, count in zip(tensors, self.ranks.sum(broken).tolist(), strict=True):
+            if count:
                 raise MlrlError(
                     f"{name} is not finite at version {self.version}: lower ppo.learning_rate and start again from "
                     "the last version"
@@ -120,48 +160,28 @@ class Engine:
         ids = tuple((7919 * i + 1) % size for i in range(CANARY_TOKENS))
         row = BatchRow("canary", "", ids[:1], ids[1:], (0.0,) * (len(ids) - 1), 0, 0, 1, 0, "graded", "length")
         batch = TensorBatch.of([row])
-        log_probs = self.compute_log_probs(self._packs([row], [0], batch), batch)
+        log_probs = self.compute_log_probs(self.deal([row], [0], batch), batch)
         return list(ids), log_probs[0].tolist()
-
-    @torch.no_grad()
-    def compute_log_probs(self, packs: Sequence[Pack], batch: TensorBatch, role: Role = "policy") -> Tensor:
-        """Log-probabilities [N, R] of the response tokens at the sampling temperature, 0 where the mask is 0."""
-        out = torch.zeros_like(batch.response_mask)
-        with self.network.acting(role):
-            for pack in packs:
-                scores = self._forward(pack, role)
-                out.view(-1)[pack.slots] = scores.log_probs
-        return out
-
-    @torch.no_grad()
-    def compute_values(self, packs: Sequence[Pack], batch: TensorBatch) -> Tensor:
-        """Values [N, R] before each response token, 0 where the mask is 0."""
-        out = torch.zeros_like(batch.response_mask)
-        with self.network.acting("critic"):
-            for pack in packs:
-                out.view(-1)[pack.slots] = self._forward(pack, "critic")
-        return out
 
     def _train(self, rows: Sequence[BatchRow], batch: TensorBatch, targets: Targets) -> dict[str, float]:
         ppo = self.config.ppo
         spread = (batch.reward.max() - batch.reward.min()).item()
         train_policy = ppo.learning_rate > 0 and spread >= SPREAD_FLOOR and self.version >= ppo.critic_warmup_updates
         trained: tuple[Trained, ...] = ("policy", "critic") if train_policy else ("critic",)
-        sums = Sums()
-        mismatch: list[Tensor] = []
+        sums = Sums([*ACTOR_SUMS, *CRITIC_SUMS])
+        mismatch = torch.zeros(2, *batch.response_mask.shape)  # the learner's log-probabilities; where they are known
         norms: dict[Trained, list[float]] = {"policy": [], "critic": []}
         steps = skipped = in_a_row = 0
         for epoch in range(ppo.epochs):
-            for part in self._minibatches(len(rows), epoch):
-                packs = self._packs(rows, part, batch)
-                tokens = sum(pack.targets.numel() for pack in packs)
+            for chosen in self._minibatches(len(rows), epoch):
+                tokens = int(batch.response_len[chosen].sum())
                 if not tokens:
                     continue
-                first = steps == 0
-                self._policy_gradients(packs, tokens, batch, targets, sums, mismatch if first else None, train_policy)
-                self._critic_gradients(packs, tokens, targets, sums)
-                found = {role: self._clip(role) for role in trained}
+                step = Step(self.deal(rows, chosen, batch), tokens, targets, sums)
+                policy_gradients(self, step, train_policy, mismatch if not steps else None)
+                critic_gradients(self, step)
                 steps += 1
+                found = {role: self._clip(role) for role in trained}
                 if all(math.isfinite(norm) for norm in found.values()):
                     in_a_row = 0
                     for role, norm in found.items():
@@ -178,100 +198,42 @@ class Engine:
                         "ppo.learning_rate and ppo.critic_learning_rate, or restart from an older version"
                     )
         self.skipped_steps += skipped
+        means = sums.means(self.ranks)
+        known, where = self.ranks.sum(mismatch)
         return {
-            **{
-                f"actor/{key}": sums.mean(key)
-                for key in ("pg_loss", "pg_clipfrac", "pg_clipfrac_lower", "ppo_kl", "entropy")
-            },
+            **{f"actor/{key}": means[key] for key in ACTOR_SUMS},
+            **{f"critic/{key}": means[key] for key in CRITIC_SUMS},
             "actor/grad_norm": _mean(norms["policy"]),
             "actor/trained": float(train_policy),
-            "critic/vf_loss": sums.mean("vf_loss"),
-            "critic/vf_clipfrac": sums.mean("vf_clipfrac"),
             "critic/grad_norm": _mean(norms["critic"]),
             "learner/steps": float(steps - skipped),
             "learner/skipped_steps": float(skipped),
-            **mismatch_metrics(torch.cat(mismatch) if mismatch else torch.zeros(0)),
+            **mismatch_metrics((known - batch.rollout_log_probs)[where.bool()]),
         }
-
-    def _policy_gradients(
-        self,
-        packs: Sequence[Pack],
-        tokens: int,
-        batch: TensorBatch,
-        targets: Targets,
-        sums: Sums,
-        mismatch: list[Tensor] | None,
-        train: bool,
-    ) -> None:
-        ppo = self.config.ppo
-        with self.network.acting("policy"), torch.set_grad_enabled(train):
-            for pack in packs:
-                scores: TokenScores = self._forward(pack, "policy")
-                old = _pick(targets.old_log_probs, pack)
-                mask = torch.ones_like(old)
-                result = policy_loss(
-                    scores.log_probs, old, _pick(targets.advantages, pack), mask, ppo.clip, ppo.dual_clip
-                )
-                loss = token_mean(result.loss, mask, tokens)
-                if ppo.entropy_coef > 0:
-                    loss = loss - ppo.entropy_coef * token_mean(scores.entropy, mask, tokens)
-                if train:
-                    loss.backward()
-                if mismatch is not None:
-                    mismatch.append(scores.log_probs.detach() - _pick(batch.rollout_log_probs, pack))
-                sums.add("pg_loss", result.loss.detach())
-                sums.add("pg_clipfrac", result.clipped)
-                sums.add("pg_clipfrac_lower", result.clipped_lower)
-                # k3 under the old policy; the plain difference of log-probabilities is mostly noise.
-                sums.add("ppo_kl", torch.expm1(result.log_ratio.detach()) - result.log_ratio.detach())
-                sums.add("entropy", scores.entropy.detach())
-
-    def _critic_gradients(self, packs: Sequence[Pack], tokens: int, targets: Targets, sums: Sums) -> None:
-        with self.network.acting("critic"):
-            for pack in packs:
-                values = self._forward(pack, "critic")
-                old, returns = _pick(targets.values, pack), _pick(targets.returns, pack)
-                result = value_loss(values, old, returns, self.config.ppo.value_clip)
-                token_mean(result.loss, torch.ones_like(old), tokens).backward()
-                sums.add("vf_loss", result.loss.detach())
-                sums.add("vf_clipfrac", result.clipped)
-
-    def _forward(self, pack: Pack, role: Role) -> Any:
-        self.passes += 1
-        return self.network(pack, role)
 
     def _clip(self, role: Trained) -> float:
         parameters = list(self.network.trainable(role).values())
-        return torch.nn.utils.clip_grad_norm_(parameters, self.config.ppo.max_grad_norm).item()
+        return whole(torch.nn.utils.clip_grad_norm_(parameters, self.config.ppo.max_grad_norm)).item()
 
     def _set_value_bias(self, batch: TensorBatch, values: Tensor) -> Tensor:
         """Start the critic at the mean reward of its first batch; from 0 the value clip would take many updates."""
+        bias = batch.reward.mean().float()
         with torch.no_grad():
-            self.network.value_head.bias.fill_(batch.reward.mean().item())
+            self.network.value_head.bias.fill_(bias.item())
         self.value_bias_set = True
-        return values + self.network.value_head.bias.item() * batch.response_mask
-
-    def _packs(self, rows: Sequence[BatchRow], indices: Sequence[int], batch: TensorBatch) -> list[Pack]:
-        return pack_rows(rows, indices, batch.response_mask.shape[1], self.config.ppo.micro_batch_tokens)
+        return values + bias * batch.response_mask
 
     def _minibatches(self, n: int, epoch: int) -> list[list[int]]:
-        generator = torch.Generator().manual_seed(self._seed(f"epoch {epoch}"))
+        generator = torch.Generator().manual_seed(self.seed_for(f"epoch {epoch}"))
         order = torch.randperm(n, generator=generator)
         parts = torch.tensor_split(order, min(self.config.ppo.minibatches, n))
-        return [sorted(part.tolist()) for part in parts]
-
-    def _seed(self, purpose: str) -> int:
-        """From the run's seed, the version and ``purpose``: a repeated update is the same update."""
-        text = f"{self.config.seed} {self.version} {purpose}"
-        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
+        return [sorted(chosen.tolist()) for chosen in parts]
 
     def _check_ids(self, rows: Sequence[BatchRow]) -> None:
         size = self.model.get_base_model().config.vocab_size
         largest = max(max((*row.prompt_ids, *row.response_ids)) for row in rows)
         if largest >= size:
-            raise MlrlError(
-                f"token id {largest} in the batch, but the policy's vocabulary has {size}: wrong tokenizer?"
-            )
+            raise MlrlError(f"token id {largest} in a batch, but the policy's vocabulary has {size}: wrong tokenizer?")
 
     def _adamw(self, role: Trained, learning_rate: float) -> torch.optim.AdamW:
         parameters = list(self.network.trainable(role).values())
@@ -279,21 +241,12 @@ class Engine:
         prepare_optimizer(optimizer)
         return optimizer
 
-    def _snapshot(self) -> dict[str, Tensor]:
-        return {name: p.detach().clone() for name, p in self.network.trainable("policy").items()}
-
     def _distance(self, before: dict[str, Tensor]) -> float:
-        return math.sqrt(
-            sum(
-                (p.detach().double() - before[name].double()).square().sum().item()
-                for name, p in self.network.trainable("policy").items()
-            )
-        )
-
-
-def _pick(array: Tensor, pack: Pack) -> Tensor:
-    """The [M] elements of an [N, R] array that belong to the pack's response tokens."""
-    return array.reshape(-1)[pack.slots]
+        now = self.network.trainable("policy")
+        squares = [
+            (part(now[name].detach()).double() - old.double()).square().sum().cpu() for name, old in before.items()
+        ]
+        return math.sqrt(self.ranks.sum(torch.stack(squares)).sum().item())
 
 
 def _mean(values: Sequence[float]) -> float:

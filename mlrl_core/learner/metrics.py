@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from mlrl_core.learner.batch_file import BatchRow
+from mlrl_core.learner.ranks import Ranks
 from mlrl_core.learner.tensors import Targets, TensorBatch
 
 
-@dataclass
 class Sums:
-    """Sums over tokens and optimiser steps; ``mean`` divides by what was counted."""
+    """Sums of ``keys`` over tokens, micro-batches and optimiser steps; ``means`` divides by what was counted."""
 
-    totals: dict[str, float] = field(default_factory=dict)
-    counts: dict[str, float] = field(default_factory=dict)
+    def __init__(self, keys: Sequence[str]) -> None:
+        self.keys = list(keys)
+        self.totals = torch.zeros(2, len(self.keys), dtype=torch.float64)
 
     def add(self, key: str, values: Tensor) -> None:
         """Add every element of ``values`` to ``key``."""
-        self.totals[key] = self.totals.get(key, 0.0) + values.double().sum().item()
-        self.counts[key] = self.counts.get(key, 0.0) + values.numel()
+        column = self.keys.index(key)
+        self.totals[0, column] += values.double().sum().item()
+        self.totals[1, column] += values.numel()
 
-    def mean(self, key: str) -> float:
-        """Mean of what was added; 0 when nothing was (no step was made)."""
-        return self.totals.get(key, 0.0) / max(self.counts.get(key, 0.0), 1.0)
+    def means(self, ranks: Ranks) -> dict[str, float]:
+        """Mean over all ranks of what was added to each key; 0 where nothing was (no step was made)."""
+        total, count = ranks.sum(self.totals)
+        return dict(zip(self.keys, (total / count.clamp(min=1)).tolist(), strict=True))
 
 
 def effective_share(weights: Tensor) -> float:

@@ -14,14 +14,19 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 
 from mlrl_core.config import RunConfig
 from mlrl_core.errors import MlrlError
 from mlrl_core.learner import attention
 from mlrl_core.learner.packing import Pack
+from mlrl_core.learner.ranks import Ranks
 from mlrl_core.ppo.log_probs import token_log_probs
 
 Role = Literal["policy", "critic", "reference"]
+Trained = Literal["policy", "critic"]
 ADAPTERS = ("policy", "critic")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -36,8 +41,12 @@ class TokenScores(NamedTuple):
 class Network(nn.Module):
     """``peft_model`` has the adapters of ADAPTERS; policy is the active one whenever no role is being played."""
 
-    def __init__(self, backbone_dir: Path, config: RunConfig) -> None:
-        """Raises MlrlError when the folder holds no causal language model that packs can be trained on."""
+    def __init__(self, backbone_dir: Path, config: RunConfig, ranks: Ranks) -> None:
+        """On ``ranks.device``, sharded over the ranks when there are several (FSDP2: a group per decoder layer, the
+        head, the rest).
+
+        Raises MlrlError when the folder holds no causal language model.
+        """
         super().__init__()
         self.peft_model = _load(backbone_dir, config)
         self.temperature = config.sampling.temperature
@@ -47,7 +56,10 @@ class Network(nn.Module):
         nn.init.zeros_(self.value_head.weight)
         nn.init.zeros_(self.value_head.bias)
         self.eval()  # no dropout anywhere, in training neither
+        self.to(ranks.device)
         self._play("policy")
+        if ranks.world > 1:
+            self._shard(ranks)
 
     def forward(self, pack: Pack, role: Role) -> TokenScores | Tensor:
         """TokenScores for ``policy`` and ``reference``, values [M] for ``critic`` (the value before each token).
@@ -70,6 +82,13 @@ class Network(nn.Module):
         scores = token_log_probs(hidden, weight, pack.targets, self.temperature, entropy_grad=self.entropy_grad)
         return TokenScores(*scores)
 
+    def _shard(self, ranks: Ranks) -> None:
+        mesh = init_device_mesh(ranks.device.type, (ranks.world,))
+        for layer in self.peft_model.get_base_model().get_decoder().layers:
+            fully_shard(layer, mesh=mesh)
+        fully_shard(self.value_head, mesh=mesh)
+        fully_shard(self, mesh=mesh)
+
     @contextmanager
     def acting(self, role: Role) -> Iterator[None]:
         """Play ``role`` inside, the policy afterwards. The only place that switches adapters."""
@@ -90,7 +109,7 @@ class Network(nn.Module):
         for parameter in self.trainable().values():
             parameter.requires_grad_(True)
 
-    def trainable(self, role: Literal["policy", "critic"] | None = None) -> dict[str, nn.Parameter]:
+    def trainable(self, role: Trained | None = None) -> dict[str, nn.Parameter]:
         """Name to parameter of what ``role`` trains (both roles by default)."""
         roles = (role,) if role else ADAPTERS
         return {
@@ -100,20 +119,32 @@ class Network(nn.Module):
             or ("critic" in roles and name.startswith("value_head."))
         }
 
-    def export_adapter(self, folder: Path) -> None:
+    def export_adapter(self, folder: Path, ranks: Ranks) -> None:
         """Write the policy's adapter into ``folder`` as ``adapter_config.json`` and ``adapter_model.safetensors``, with
-        no adapter name in the keys: what peft and a vLLM server load."""
+        no adapter name in the keys: what peft and a vLLM server load. All ranks gather, the first one writes."""
         from peft import get_peft_model_state_dict
         from safetensors.torch import save_file
 
         tensors = get_peft_model_state_dict(self.peft_model, adapter_name="policy", save_embedding_layers=False)
+        plain = {name: whole(tensor.detach()).cpu().contiguous() for name, tensor in tensors.items()}
+        if ranks.rank:
+            return
         folder.mkdir(parents=True, exist_ok=True)
-        plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         save_file(plain, folder / "adapter_model.safetensors", metadata={"format": "pt"})
         settings = self.peft_model.peft_config["policy"].to_dict()
         settings = {key: sorted(value) if isinstance(value, set) else value for key, value in settings.items()}
         settings["inference_mode"] = True
         (folder / "adapter_config.json").write_text(json.dumps(settings, indent=2, sort_keys=True, default=str))
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """The full tensor of a sharded one (a collective), or the tensor itself."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def part(tensor: Tensor) -> Tensor:
+    """This rank's part of a sharded tensor, or the tensor itself."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def _load(backbone_dir: Path, config: RunConfig) -> Any:

@@ -7,7 +7,7 @@ itself, at the positions it would have alone. The last token of a response predi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -40,11 +40,22 @@ class Pack:
     position_ids: Tensor  # [1, T]
     predictors: Tensor  # [M] index into T of the token that predicts each response token
     targets: Tensor  # [M] ids of the response tokens
-    slots: Tensor  # [M] index of each response token in the flattened N x R arrays of the batch
+    slots: Tensor  # [M] index of each response token in the flattened N x R arrays of the batch, on the CPU
+    blank: bool = False  # a filler: to be computed, for the sake of the other ranks, and to count for nothing
 
     @property
     def tokens(self) -> int:
         return self.input_ids.shape[1]
+
+    def to(self, device: torch.device) -> Pack:
+        """The same pack with what the network reads on ``device``."""
+        return replace(
+            self,
+            input_ids=self.input_ids.to(device),
+            position_ids=self.position_ids.to(device),
+            predictors=self.predictors.to(device),
+            targets=self.targets.to(device),
+        )
 
 
 def pack_rows(rows: Sequence[BatchRow], indices: Sequence[int], width: int, token_budget: int) -> list[Pack]:
@@ -77,6 +88,29 @@ def pack_rows(rows: Sequence[BatchRow], indices: Sequence[int], width: int, toke
     if current:
         packs.append(_build(rows, current, width))
     return packs
+
+
+def share_of(rows: Sequence[BatchRow], indices: Sequence[int], rank: int, world: int) -> list[int]:
+    """The rows of ``indices`` that ``rank`` computes: neighbours by prompt, about equal in response tokens."""
+    first: dict[tuple[int, ...], int] = {}
+    for index in indices:
+        first.setdefault(rows[index].prompt_ids, index)
+    order = sorted(indices, key=lambda index: (first[rows[index].prompt_ids], index))
+    total = sum(len(rows[index].response_ids) for index in order)
+    share, before = [], 0
+    for index in order:
+        length = len(rows[index].response_ids)
+        middle = (before + length / 2) / max(total, 1)
+        if rank == min(int(middle * world), world - 1):
+            share.append(index)
+        before += length
+    return share
+
+
+def blank_pack() -> Pack:
+    """A filler of one token: every rank must make the same number of passes, or the others wait for ever."""
+    one = torch.zeros(1, dtype=torch.long)
+    return Pack(PackLayout(((1, (0,)),)), one[None], one[None], one, one, one[:0], blank=True)
 
 
 def _build(rows: Sequence[BatchRow], groups: list[tuple[tuple[int, ...], list[int]]], width: int) -> Pack:

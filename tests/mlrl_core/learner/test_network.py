@@ -14,6 +14,7 @@ from mlrl_core.learner.batch_file import BatchRow
 from mlrl_core.learner.engine import Engine
 from mlrl_core.learner.network import Network
 from mlrl_core.learner.packing import pack_rows
+from mlrl_core.learner.ranks import Ranks
 from mlrl_core.learner.tensors import TensorBatch
 
 MakeConfig = Callable[..., RunConfig]
@@ -60,7 +61,7 @@ def test_packed_log_probs_equal_plain_forwards(
 
 
 def test_packed_gradients_equal_plain_gradients(backbone: Path, make_config: MakeConfig, make_rows: MakeRows) -> None:
-    network = Network(backbone, make_config())
+    network = Network(backbone, make_config(), Ranks.alone())
     perturb(network)
     rows = make_rows(LENGTHS, prompts=2)
     gradients = []
@@ -94,7 +95,7 @@ def test_packing_shares_prompts_and_keeps_to_the_budget(make_rows: MakeRows) -> 
 
 
 def test_each_role_trains_its_own_parameters_only(backbone: Path, make_config: MakeConfig, make_rows: MakeRows) -> None:
-    network = Network(backbone, make_config())
+    network = Network(backbone, make_config(), Ranks.alone())
     perturb(network)
     rows = make_rows([4, 3])
     (pack,) = pack_rows(rows, [0, 1], 4, 1000)
@@ -110,7 +111,7 @@ def test_each_role_trains_its_own_parameters_only(backbone: Path, make_config: M
 
 
 def test_all_trainable_parameters_survive_any_order_of_roles(backbone: Path, make_config: MakeConfig) -> None:
-    network = Network(backbone, make_config())
+    network = Network(backbone, make_config(), Ranks.alone())
     names = set(network.trainable())
     assert len(names) == 2 * (2 * 7 * 2) + 2  # adapters x (layers x modules x A, B) + head
     for role in ("critic", "reference", "policy", "reference", "reference", "critic"):
@@ -122,5 +123,5 @@ def test_all_trainable_parameters_survive_any_order_of_roles(backbone: Path, mak
 
 def test_a_folder_without_a_model_is_refused_in_one_line(tmp_path: Path, make_config: MakeConfig) -> None:
     with pytest.raises(MlrlError, match="can't be loaded") as error:
-        Network(tmp_path, make_config())
+        Network(tmp_path, make_config(), Ranks.alone())
     assert "\n" not in str(error.value)
