@@ -16,6 +16,7 @@ from mlrl_core.competitions.score_map import map_score
 from mlrl_core.competitions.store import default_data_dir, list_competitions, load_competition, prepare_competition
 
 if TYPE_CHECKING:
+    from mlrl_core.competitions.parts import Part
     from mlrl_core.records import Score
 
 __all__ = [
@@ -33,18 +34,18 @@ __all__ = [
 ]
 
 
-def grade(competition: Competition, submission: Path) -> Score:
+def grade(competition: Competition, submission: Path, part: Part = "all") -> Score:
     """The score of ``submission`` in this process: see ``grading.grade``."""
     from mlrl_core.competitions import grading
 
-    return grading.grade(competition, submission)
+    return grading.grade(competition, submission, part)
 
 
-def grade_in_child(competition: Competition, submission: Path, deadline_s: float = 300) -> Score:
+def grade_in_child(competition: Competition, submission: Path, deadline_s: float = 300, part: Part = "all") -> Score:
     """The score of ``submission``, computed by a child process: see ``worker.grade_in_child``."""
     from mlrl_core.competitions import worker
 
-    return worker.grade_in_child(competition, submission, deadline_s)
+    return worker.grade_in_child(competition, submission, deadline_s, part)
 
 
 def label_files() -> list[Path]:

@@ -2,39 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
 
+from mlrl_core.competitions.words import MISSING
+
 Kind = Literal["int", "float", "bool", "text"]
 
-# Exactly these words, quoted or not, and the empty cell are missing values; "none", "na" or "NAN" are text.
-MISSING = frozenset(
-    (
-        "",
-        "NA",
-        "N/A",
-        "n/a",
-        "#N/A",
-        "#N/A N/A",
-        "#NA",
-        "NULL",
-        "null",
-        "None",
-        "NaN",
-        "nan",
-        "-NaN",
-        "-nan",
-        "<NA>",
-        "1.#IND",
-        "1.#QNAN",
-        "-1.#IND",
-        "-1.#QNAN",
-    )
-)
 _BOOLS = frozenset(("true", "false"))  # in any case
 _SPACE = " \t\n\v\f\r"  # allowed around a number
 _INT_CHARS = frozenset("0123456789+-" + _SPACE)
@@ -61,7 +39,7 @@ class Column:
         return self.values.astype(np.float64)
 
 
-def infer(cells: list[str]) -> Column:
+def infer(cells: Sequence[str]) -> Column:
     """The column that ``cells`` make: one type for all of them, the narrowest of bool, int, float, text."""
     distinct = set(cells)
     missing = distinct & MISSING
@@ -82,7 +60,7 @@ def infer(cells: list[str]) -> Column:
     return Column("text", _objects(cells), False)
 
 
-def _numbers(cells: list[str], missing: set[str], characters: frozenset[str]) -> np.ndarray[Any, Any] | None:
+def _numbers(cells: Sequence[str], missing: set[str], characters: frozenset[str]) -> np.ndarray[Any, Any] | None:
     """int64 or float64 values, or None when a cell is no number. Python's own parsers are laxer (underscores, other
     scripts' digits, any case of nan), so the characters are checked first."""
     if characters <= _INT_CHARS and not missing:
@@ -119,7 +97,7 @@ def _float_or_infinity(cell: str) -> float:
     return float(cell)
 
 
-def _objects(cells: list[Any]) -> np.ndarray[Any, Any]:
+def _objects(cells: Sequence[Any]) -> np.ndarray[Any, Any]:
     array = np.empty(len(cells), dtype=object)
     array[:] = cells
     return array

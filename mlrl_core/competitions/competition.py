@@ -36,8 +36,8 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A reference model on this competition's own split: its test score and its fit time on one thread, in seconds
-    (None where it was not timed). Seconds depend on the machine; their ratios are what they are for."""
+    """A reference model on this competition's own split: its test score, and the CPU seconds of fit and prediction on
+    one thread (None where not timed). Seconds depend on the machine; their ratios are what they are for."""
 
     score: float
     fit_s: float | None = None
@@ -60,7 +60,8 @@ class Competition:
 
     ``public_dir`` is the only folder a program may see. ``constant_score`` and ``strong_score`` are raw scores of a
     constant prediction and of a strong model: 0 and 1 of the ``bounded`` reward map (None where unknown).
-    ``grade_script`` is a user's own ``grade.py``, run in a process of its own instead of ``metric``.
+    ``grade_script`` is a user's own ``grade.py`` and ``mlebench_python`` the interpreter of an MLE-bench installation:
+    either grades instead of ``metric``, in a process of its own. ``warnings`` go with every score.
     """
 
     id: str
@@ -79,6 +80,7 @@ class Competition:
     execution: ExecutionSettings = ExecutionSettings()
     board: Board | None = None
     grade_script: Path | None = None
+    mlebench_python: Path | None = None
     warnings: tuple[str, ...] = ()
 
     @property

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from mlrl_core.competitions.builtin import BUILTIN
-from mlrl_core.errors import MlrlError
+from mlrl_core.competitions.builtin.tables import MissingPackage
 
 # Copies of the same tables go by these names in other packages (seaborn, vega_datasets, pydataset, nltk, ...).
 _NAMES = re.compile(
@@ -29,7 +29,7 @@ def label_files() -> list[Path]:
     for spec in BUILTIN.values():
         try:
             found.update(spec.label_files())
-        except MlrlError:
+        except MissingPackage:
             continue  # that package is not installed: nothing to hide
     for root in _package_roots():
         for folder, names, files in os.walk(root):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from mlrl_core.competitions.columns import Column, infer
@@ -35,19 +35,13 @@ class CsvTable:
     """Cells as text, by column; types are inferred per column when asked for."""
 
     header: list[str]
-    rows: list[list[str]]
+    columns: list[Sequence[str]]
+    n_rows: int
     _cache: dict[str, Column] = field(default_factory=dict)
 
-    @property
-    def n_rows(self) -> int:
-        return len(self.rows)
-
-    def cells(self, name: str) -> list[str]:
+    def cells(self, name: str) -> Sequence[str]:
         """The raw cells of a column; a row that is too short has an empty cell."""
-        index = self.header.index(name)
-        if all(len(row) > index for row in self.rows):
-            return [row[index] for row in self.rows]
-        return [row[index] if len(row) > index else "" for row in self.rows]
+        return self.columns[self.header.index(name)]
 
     def column(self, name: str) -> Column:
         """The column with its inferred type."""
@@ -64,18 +58,42 @@ def parse_csv(data: bytes, max_rows: int | None = None) -> CsvTable:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ReadError("not_utf8", f"byte 0x{data[error.start]:02x} at offset {error.start} is not UTF-8") from None
-    rows = _rows(text, max_rows)
+    if '"' in text:
+        return _table(_tokenise(text, max_rows))
+    lines = _lines(text, max_rows)
+    if len({line.count(",") for line in lines}) != 1:
+        return _table([line.split(",") for line in lines])
+    # Without quotes and with as many commas in every line, one split gives all cells: no list is made per row.
+    cells = ",".join(lines).split(",")
+    width = lines[0].count(",") + 1
+    return CsvTable(_names(cells[:width]), [cells[width + c :: width] for c in range(width)], len(lines) - 1)
+
+
+def _table(rows: list[list[str]]) -> CsvTable:
     if not rows:
-        return CsvTable([], [])
+        return CsvTable([], [], 0)
     header, *body = rows
     width = len(header)
     for number, row in enumerate(body, start=1):
         if len(row) > width:
             raise ReadError("ragged_row", f"row {number} has {len(row)} fields, the header has {width}")
-    return CsvTable(_names(header), body)
+        if len(row) < width:
+            row += [""] * (width - len(row))
+    columns: list[Sequence[str]] = list(zip(*body, strict=True)) if body else [()] * width
+    return CsvTable(_names(header), columns, len(body))
 
 
-def _rows(text: str, max_rows: int | None) -> list[list[str]]:
+def _lines(text: str, max_rows: int | None) -> list[str]:
+    """The lines of a text without quotes, less the blank ones (a line of spaces is blank)."""
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    lines = [line for line in text.split("\n") if line and not (line[0] in " \t" and not line.strip(" \t"))]
+    if max_rows is not None and len(lines) > max_rows + 1:
+        raise ReadError("wrong_row_count", f"more than {max_rows} rows")
+    return lines
+
+
+def _tokenise(text: str, max_rows: int | None) -> list[list[str]]:
     csv.field_size_limit(sys.maxsize)  # a process-wide setting of the csv module; its default of 128 KiB is too low
     lines = _Lines(text)
     rows: list[list[str]] = []

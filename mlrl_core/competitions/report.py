@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from mlrl_core.competitions.board import above_median, board_warnings, medal
+from mlrl_core.competitions.board import above_median, medal
 from mlrl_core.competitions.competition import Competition
-from mlrl_core.competitions.grading import Grade, grade_file, round_score, versions
+from mlrl_core.competitions.grading import all_warnings, grade_file, round_score, versions
+from mlrl_core.competitions.result import Grade
 
 
 def grade_report(competition: Competition, submission: Path) -> dict[str, Any]:
@@ -49,7 +50,7 @@ def report(competition: Competition, submission: Path, result: Grade) -> dict[st
         "created_at": datetime.now(UTC).isoformat(),
         "submission_path": str(submission),
         "reason": None if result.reason is None else f"{result.reason}: {result.detail}",
-        "warnings": [*result.warnings, *board_warnings(competition.board, lower)],
+        "warnings": list(all_warnings(competition, result)),
         "versions": versions(),
     }
 

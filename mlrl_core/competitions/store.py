@@ -82,10 +82,30 @@ def prepare_competition(competition_id: str, data_dir: Path | None = None) -> Co
     return load_folder(final)
 
 
-def load_competition(competition_id: str, data_dir: Path | None = None) -> Competition:
-    """The competition ``<data_dir>/<id>``. Raises MlrlError when it is unknown (with the nearest known id) or known
-    but not prepared (with the command that prepares it)."""
+def load_competition(
+    competition_id: str,
+    data_dir: Path | None = None,
+    boards_dir: Path | None = None,
+    mlebench_python: Path | None = None,
+    keep_leaks: bool = False,
+) -> Competition:
+    """The competition ``<data_dir>/<id>``: built-in, prepared by MLE-bench, or a folder with a ``competition.toml``.
+    ``competition_id`` may also be the path of such a folder.
+
+    ``boards_dir`` holds leaderboards (``<id>/leaderboard.csv``) or is an MLE-bench checkout. ``mlebench_python``
+    (or ``$MLRL_MLEBENCH_PYTHON``) is an interpreter with MLE-bench, which grades its competitions outside the paper's
+    twelve. ``keep_leaks`` leaves fields in that give the label away. Raises MlrlError when the competition is unknown
+    (with the nearest known id) or not prepared (with the command that prepares it).
+    """
+    from mlrl_core.competitions.mlebench.external import load_external
+    from mlrl_core.competitions.mlebench.load import load_prepared
+    from mlrl_core.competitions.mlebench.specs import PAPER12
+
     data_dir = data_dir or default_data_dir()
+    if "/" in competition_id or competition_id in (".", ".."):
+        if not Path(competition_id, FILE_NAME).is_file():
+            raise MlrlError(f"{competition_id} is not a competition: it has no {FILE_NAME}")
+        return load_folder(Path(competition_id))
     folder = data_dir / competition_id
     if (folder / FILE_NAME).is_file():
         return load_folder(folder)
@@ -94,16 +114,31 @@ def load_competition(competition_id: str, data_dir: Path | None = None) -> Compe
             f"competition '{competition_id}' is not prepared in {data_dir}: "
             f"run 'mlrl competitions prepare {competition_id}'"
         )
+    if competition_id in PAPER12:
+        cleaned = default_data_dir().parent / "cleaned"
+        return load_prepared(competition_id, folder, boards_dir, cleaned, keep_leaks)
+    python = mlebench_python or (Path(named) if (named := os.environ.get("MLRL_MLEBENCH_PYTHON")) else None)
+    if python is not None and (found := load_external(competition_id, data_dir, python)) is not None:
+        return found
+    if (folder / "prepared" / "public").is_dir():
+        raise MlrlError(
+            f"'{competition_id}' is graded by MLE-bench itself: set MLRL_MLEBENCH_PYTHON to the python that has it"
+        )
     raise MlrlError(_unknown(competition_id, data_dir))
 
 
 def list_competitions(data_dir: Path | None = None) -> list[Listed]:
-    """Every competition that is built in or lies in ``data_dir``, by id."""
+    """Every competition that is built in, is one of the paper's twelve or lies in ``data_dir``, by id."""
+    from mlrl_core.competitions.mlebench.specs import PAPER12
+
     data_dir = data_dir or default_data_dir()
     listed = {
         spec.id: Listed(spec.id, spec.name, spec.metric, spec.is_lower_better, "builtin", False)
         for spec in BUILTIN.values()
     }
+    for paper in PAPER12.values():
+        prepared = (data_dir / paper.id / "prepared" / "public").is_dir()
+        listed[paper.id] = Listed(paper.id, paper.id, paper.metric, paper.is_lower_better, "mlebench", prepared)
     for path in sorted(data_dir.glob(f"*/{FILE_NAME}")) if data_dir.is_dir() else []:
         file = read_file(path)
         listed[file.id] = Listed(file.id, file.name or file.id, file.metric, file.is_lower_better, file.source, True)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mlrl_core.competitions.board import read_board
 from mlrl_core.competitions.competition import Baseline, Competition, ExecutionSettings, Rules
 from mlrl_core.errors import MlrlError
 
@@ -57,9 +58,10 @@ def load_folder(folder: Path) -> Competition:
     answers = _inside(root, file.answers, "answers")
     sample = _inside(root, file.sample_submission, "sample_submission")
     grader = _inside(root, file.grader, "grader") if file.grader else None
+    board = _inside(root, file.leaderboard, "leaderboard") if file.leaderboard else None
     if not public.is_dir():
         raise MlrlError(f"{folder}: public_dir '{file.public_dir}' is not a folder")
-    for key, path in (("answers", answers), ("sample_submission", sample), ("grader", grader)):
+    for key, path in (("answers", answers), ("sample_submission", sample), ("grader", grader), ("leaderboard", board)):
         if path is not None and not path.is_file():
             raise MlrlError(f"{folder}: {key} '{path.relative_to(root)}' is missing")
         if key != "sample_submission" and path is not None and path.is_relative_to(public):
@@ -88,6 +90,7 @@ def load_folder(folder: Path) -> Competition:
         baselines={name: Baseline(entry.score, entry.fit_s) for name, entry in file.baselines.items()},
         execution=ExecutionSettings(**file.execution.model_dump()),
         grade_script=grader,
+        board=read_board(board) if board else None,
     )
 
 

@@ -49,6 +49,7 @@ class CompetitionFile(Section):
     answers: str = "private/answers.csv"
     sample_submission: str = "public/sample_submission.csv"
     grader: str | None = None
+    leaderboard: str | None = None
     source: Literal["builtin", "folder"] = "folder"
     spec_digest: str = ""
     rules: RulesSection = RulesSection()

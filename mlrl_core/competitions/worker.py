@@ -22,6 +22,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from mlrl_core.competitions.competition import Competition
+from mlrl_core.competitions.grading import grade_file, to_score
+from mlrl_core.competitions.outside import is_outside
+from mlrl_core.competitions.parts import Part
 from mlrl_core.errors import InfraError, MlrlError
 from mlrl_core.records import Score
 
@@ -34,18 +37,20 @@ class WorkerLost(Exception):
     """The worker died or did not answer in time; it has been ended."""
 
 
-def grade_in_child(competition: Competition, submission: Path, deadline_s: float = 300) -> Score:
-    """The score of ``submission`` from a child process.
+def grade_in_child(competition: Competition, submission: Path, deadline_s: float = 300, part: Part = "all") -> Score:
+    """The score of ``submission`` from a child process; ``part`` as in ``grading.grade``.
 
     When the child crashes, runs out of memory or exceeds ``deadline_s``, the sample submission is graded the same way:
     if that works the fault is the submission's (an invalid Score, reason ``grader_failed``), else ours (InfraError).
     Raises MlrlError when the competition's answers are broken.
     """
+    if is_outside(competition):  # that grader is a child with a deadline already
+        return to_score(competition, grade_file(competition, submission, part, deadline_s))
     try:
-        score = _pool.run(competition, submission, deadline_s)
+        score = _pool.run(competition, submission, part, deadline_s)
     except WorkerLost as lost:
         try:
-            _pool.run(competition, competition.sample_submission_path, SAMPLE_DEADLINE_S)
+            _pool.run(competition, competition.sample_submission_path, "all", SAMPLE_DEADLINE_S)
         except WorkerLost as again:
             raise InfraError(f"the grader of '{competition.id}' fails on the sample submission too: {again}") from lost
         return Score(None, False, competition.is_lower_better, reason="grader_failed", warnings=(str(lost),))
@@ -81,13 +86,13 @@ class _Worker:
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def ask(self, request: tuple[Competition, Path, float]) -> Score:
-        deadline = time.monotonic() + request[2]
+    def ask(self, competition: Competition, submission: Path, part: Part, deadline_s: float) -> Score:
+        deadline = time.monotonic() + deadline_s
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
         try:
-            _send(stdin, request)
+            _send(stdin, (competition, submission, part, deadline_s))
             (length,) = _LENGTH.unpack(self._read(stdout, _LENGTH.size, deadline))
             reply = pickle.loads(self._read(stdout, length, deadline))
         except (OSError, EOFError) as error:
@@ -95,7 +100,7 @@ class _Worker:
             raise WorkerLost(f"grading process ended ({self._process.returncode}): {error}") from None
         except TimeoutError:
             self.end()
-            raise WorkerLost(f"grading took more than {request[2]:g} s") from None
+            raise WorkerLost(f"grading took more than {deadline_s:g} s") from None
         except BaseException:
             self.end()  # an interrupt in mid-reply leaves the pipe out of step
             raise
@@ -135,9 +140,9 @@ class _Pool:
         self._lock = threading.Lock()
         self._owner = os.getpid()
 
-    def run(self, competition: Competition, submission: Path, deadline_s: float) -> Score:
+    def run(self, competition: Competition, submission: Path, part: Part, deadline_s: float) -> Score:
         worker = self._take()
-        score = worker.ask((competition, submission.absolute(), deadline_s))
+        score = worker.ask(competition, submission.absolute(), part, deadline_s)
         with self._lock:
             self._idle.append(worker)
         return score
@@ -173,10 +178,10 @@ def serve() -> None:
     from mlrl_core.competitions.grading import grade
 
     while header := sys.stdin.buffer.read(_LENGTH.size):
-        competition, submission, deadline_s = pickle.loads(sys.stdin.buffer.read(_LENGTH.unpack(header)[0]))
+        competition, submission, part, deadline_s = pickle.loads(sys.stdin.buffer.read(_LENGTH.unpack(header)[0]))
         signal.alarm(int(deadline_s) + 5)  # ends this process should the caller be gone before its deadline
         try:
-            reply: Score | BaseException = grade(competition, submission)
+            reply: Score | BaseException = grade(competition, submission, part)
         except (MlrlError, InfraError) as error:
             reply = error
         signal.alarm(0)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from sklearn.compose import ColumnTransformer, make_column_selector
+from sklearn.decomposition import TruncatedSVD
 from sklearn.ensemble import (
     GradientBoostingClassifier,
     GradientBoostingRegressor,
@@ -46,7 +47,9 @@ def baselines(metric: str) -> dict[str, Baseline]:
     if metric == "pearson":
         texts = {
             "ridge": Ridge(alpha=0.3),
-            "forest_100": RandomForestRegressor(100, min_samples_leaf=2, random_state=0),
+            "svd_boosting": make_pipeline(
+                TruncatedSVD(60, random_state=0), HistGradientBoostingRegressor(random_state=0)
+            ),
         }
         return {"constant": _constant_number(False)} | {
             n: _regressor(m, _characters(), False) for n, m in texts.items()

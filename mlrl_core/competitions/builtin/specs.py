@@ -10,6 +10,7 @@ from importlib import resources
 from pathlib import Path
 
 from mlrl_core.competitions.builtin import tables
+from mlrl_core.competitions.builtin.synthetic import SyntheticSource
 from mlrl_core.competitions.builtin.tables import SourceFile
 from mlrl_core.competitions.competition import Baseline, Rules
 
@@ -23,12 +24,13 @@ class BuiltinSpec:
     ``target`` is the table's column of labels. Rows are put in a seeded order (a hash of seed and row, so that it
     depends on no library) and the first ``n_train`` become the training set, the next ``n_test`` the test set;
     ``stratify`` draws both from every class in proportion. ``sample`` is the value of every prediction in the sample
-    submission; ``train_median`` takes the median of the training targets.
+    submission; ``train_median`` takes the median of the training targets, ``length:COLUMN`` the number of characters
+    in a column of the test set. ``hidden`` names a column that is never written (a synthetic rule's own values).
     """
 
     id: str
     name: str
-    source: SourceFile
+    source: SourceFile | SyntheticSource
     target: str
     metric: str
     is_lower_better: bool
@@ -39,6 +41,7 @@ class BuiltinSpec:
     sample: str
     strong_score: float
     seed: int = 0
+    hidden: str | None = None
 
     def description(self) -> str:
         """Text of ``description.md``, with ``{n_train}``, ``{n_test}`` and ``{example}`` still to fill in."""
@@ -50,7 +53,7 @@ class BuiltinSpec:
 
     def label_files(self) -> list[Path]:
         """Installed files that hold this competition's labels. Raises MlrlError when the package is not there."""
-        return [self.source.locate()]
+        return self.source.label_files()
 
     def digest(self) -> str:
         """16 hex digits that change whenever the prepared files would."""
@@ -93,6 +96,84 @@ _SPECS = (
         stratify=True,
         sample="0.5",
         strong_score=0.995,
+    ),
+    BuiltinSpec(
+        id="digits",
+        name="Handwritten digits, 8 x 8",
+        source=tables.DIGITS,
+        target="digit",
+        metric="multiclass_log_loss",
+        is_lower_better=True,
+        rules=Rules(
+            "id",
+            tuple(f"digit_{digit}" for digit in range(10)),
+            columns="refuse",
+            value_range=(0.0, 1.0),
+            row_sum="isclose",
+        ),
+        n_train=1197,
+        n_test=600,
+        stratify=True,
+        sample="0.1",
+        strong_score=0.074,
+    ),
+    BuiltinSpec(
+        id="penguins",
+        name="Penguins of the Palmer Archipelago",
+        source=tables.PENGUINS,
+        target="species",
+        metric="accuracy",
+        is_lower_better=False,
+        rules=Rules("id", ("species",)),
+        n_train=230,
+        n_test=114,
+        stratify=True,
+        sample="Adelie",
+        strong_score=1.0,
+    ),
+    BuiltinSpec(
+        id="valence",
+        name="Valence of words and emoticons",
+        source=tables.VALENCE,
+        target="valence",
+        metric="pearson",
+        is_lower_better=False,
+        rules=Rules("id", ("valence",)),
+        n_train=5000,
+        n_test=2500,
+        stratify=False,
+        sample="length:token",
+        strong_score=0.83,
+    ),
+    BuiltinSpec(
+        id="micro-regression",
+        name="Synthetic regression, 200 rows",
+        source=SyntheticSource(seed=1, classification=False),
+        target="target",
+        metric="rmse",
+        is_lower_better=True,
+        rules=Rules("id", ("target",)),
+        n_train=120,
+        n_test=80,
+        stratify=False,
+        sample="train_median",
+        strong_score=1.2,
+        hidden="signal",
+    ),
+    BuiltinSpec(
+        id="micro-classification",
+        name="Synthetic classification, 200 rows",
+        source=SyntheticSource(seed=2, classification=True),
+        target="target",
+        metric="log_loss",
+        is_lower_better=True,
+        rules=Rules("id", ("target",), value_range=(0.0, 1.0)),
+        n_train=120,
+        n_test=80,
+        stratify=False,
+        sample="0.5",
+        strong_score=0.49,
+        hidden="signal",
     ),
 )
 

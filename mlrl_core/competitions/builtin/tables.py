@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from mlrl_core.competitions.words import MISSING
 from mlrl_core.errors import MlrlError
 
 Row = list[str]
@@ -25,6 +26,10 @@ class Table:
 
     header: list[str]
     rows: list[Row]
+
+
+class MissingPackage(MlrlError):
+    """The package that carries a competition's table is not installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +45,14 @@ class SourceFile:
         """The file on this machine. Raises MlrlError when the package or the file is not there."""
         found = find_in_package(self.package, self.path)
         if found is None:
-            raise MlrlError(f"{self.package}/{self.path} is not installed: run 'pip install {self.distribution}' here")
+            raise MissingPackage(
+                f"{self.package}/{self.path} is not installed: run 'pip install {self.distribution}' here"
+            )
         return found
+
+    def label_files(self) -> list[Path]:
+        """The file itself: it holds every label."""
+        return [self.locate()]
 
     def digest(self) -> str:
         """SHA-256 of the file: another version of the package may carry another table."""
@@ -81,6 +92,17 @@ def _breast_cancer(data: bytes) -> Table:
     return Table([*header, "benign"], rows)
 
 
+def _valence(data: bytes) -> Table:
+    # Tab separated: token, mean rating, its deviation, the ten ratings. A token that comes twice keeps its first
+    # rating; tokens that a CSV reader takes for a missing value are left out.
+    rows: dict[str, Row] = {}
+    for line in data.decode("utf-8").splitlines():
+        token, mean, *_ = line.split("\t")
+        if token not in MISSING:
+            rows.setdefault(token, [token, mean])
+    return Table(["token", "valence"], list(rows.values()))
+
+
 def _digits(data: bytes) -> Table:
     # 64 intensities (0 to 16) of an 8 x 8 picture, row by row, then the digit; all written as floats.
     rows = [[str(int(float(cell))) for cell in row] for row in _csv_rows(gzip.decompress(data))]
@@ -91,3 +113,4 @@ DIAMONDS = SourceFile("plotnine", "data/diamonds.csv", "plotnine", _with_header)
 PENGUINS = SourceFile("plotnine", "data/penguins.csv", "plotnine", _with_header)
 BREAST_CANCER = SourceFile("sklearn", "datasets/data/breast_cancer.csv", "scikit-learn", _breast_cancer)
 DIGITS = SourceFile("sklearn", "datasets/data/digits.csv.gz", "scikit-learn", _digits)
+VALENCE = SourceFile("vaderSentiment", "vader_lexicon.txt", "vaderSentiment", _valence)

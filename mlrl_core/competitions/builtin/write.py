@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 
 from mlrl_core.competitions.builtin.specs import BuiltinSpec
+from mlrl_core.competitions.builtin.synthetic import blend_score, board_scores, is_usable
 from mlrl_core.competitions.builtin.tables import Row
 from mlrl_core.competitions.toml_file import render
 from mlrl_core.errors import MlrlError
@@ -22,30 +23,36 @@ def write_builtin(spec: BuiltinSpec, folder: Path) -> None:
     train, test, header = split(spec)
     target = header.index(spec.target)
     targets = list(spec.rules.target_columns)
-    classes = None if targets == [spec.target] else targets
     public, private = folder / "prepared" / "public", folder / "prepared" / "private"
     for directory, mode in ((folder, 0o755), (folder / "prepared", 0o755), (public, 0o755), (private, 0o700)):
         directory.mkdir(exist_ok=True)
         directory.chmod(mode)
 
-    test_ids = [str(spec.n_train + i) for i in range(len(test))]
-    features = [name for name in header if name != spec.target]
-    _write_csv(public / "train.csv", ["id", *header], [[str(i), *row] for i, row in enumerate(train)])
-    hidden = [[i, *(cell for c, cell in enumerate(row) if c != target)] for i, row in zip(test_ids, test, strict=True)]
-    _write_csv(public / "test.csv", ["id", *features], hidden)
-    sample = _sample_value(spec, [row[target] for row in train])
-    _write_csv(public / "sample_submission.csv", ["id", *targets], [[i, *([sample] * len(targets))] for i in test_ids])
-    answers = [
-        [i, *(_one_hot(row[target], classes) if classes else [row[target]])]
-        for i, row in zip(test_ids, test, strict=True)
-    ]
-    _write_csv(private / "answers.csv", ["id", *targets], answers, mode=0o600)
+    def visible(row: Row, *, with_target: bool) -> Row:
+        shown = zip(header, row, strict=True)
+        return [cell for name, cell in shown if name != spec.hidden and (with_target or name != spec.target)]
+
+    test_ids = [str(len(train) + i) for i in range(len(test))]
+    rows = [[str(i), *visible(row, with_target=True)] for i, row in enumerate(train)]
+    _write_csv(public / "train.csv", ["id", *visible(header, with_target=True)], rows)
+    rows = [[i, *visible(row, with_target=False)] for i, row in zip(test_ids, test, strict=True)]
+    _write_csv(public / "test.csv", ["id", *visible(header, with_target=False)], rows)
+    samples = _sample_values(spec, header, train, test)
+    rows = [[i, *([sample] * len(targets))] for i, sample in zip(test_ids, samples, strict=True)]
+    _write_csv(public / "sample_submission.csv", ["id", *targets], rows)
+    one_hot = targets != [spec.target]
+    labels = [_one_hot(row[target], targets) if one_hot else [row[target]] for row in test]
+    rows = [[i, *label] for i, label in zip(test_ids, labels, strict=True)]
+    _write_csv(private / "answers.csv", ["id", *targets], rows, mode=0o600)
+    file = _competition_file(spec)
+    if spec.hidden:
+        _write_csv(private / "leaderboard.csv", ["score"], _synthetic_board(spec, header, train, test), mode=0o600)
     example = "\n".join((public / "sample_submission.csv").read_text().splitlines()[:3])
     text = spec.description()
     for name, value in {"n_train": len(train), "n_test": len(test), "example": example}.items():
         text = text.replace("{" + name + "}", str(value))
     _write(public / "description.md", text)
-    _write(folder / "competition.toml", render(_competition_file(spec)))
+    _write(folder / "competition.toml", render(file))
 
 
 def split(spec: BuiltinSpec) -> tuple[list[Row], list[Row], list[str]]:
@@ -56,8 +63,8 @@ def split(spec: BuiltinSpec) -> tuple[list[Row], list[Row], list[str]]:
         ordered = _interleave_classes(ordered, table.header.index(spec.target))
     if len(ordered) < spec.n_train + spec.n_test:
         raise MlrlError(
-            f"{spec.source.locate()} has {len(ordered)} rows, {spec.n_train + spec.n_test} are needed: "
-            f"install another version of {spec.source.distribution}"
+            f"the table of '{spec.id}' has {len(ordered)} rows, {spec.n_train + spec.n_test} are needed: "
+            "install another version of the package it comes from"
         )
     # The test set comes first so that it stays the same when more training rows are taken; both parts are put in
     # another seeded order, or a stratified draw would give the labels away by position.
@@ -83,8 +90,26 @@ def _interleave_classes(rows: list[Row], target: int) -> list[Row]:
     return [row for _, _, row in sorted(placed, key=lambda item: item[:2])]
 
 
-def _sample_value(spec: BuiltinSpec, train_targets: list[str]) -> str:
-    return format(median(map(float, train_targets)), "g") if spec.sample == "train_median" else spec.sample
+def _sample_values(spec: BuiltinSpec, header: Row, train: list[Row], test: list[Row]) -> list[str]:
+    if spec.sample == "train_median":
+        target = header.index(spec.target)
+        return [format(median(float(row[target]) for row in train), "g")] * len(test)
+    if spec.sample.startswith("length:"):
+        column = header.index(spec.sample.removeprefix("length:"))
+        return [str(len(row[column])) for row in test]
+    return [spec.sample] * len(test)
+
+
+def _synthetic_board(spec: BuiltinSpec, header: Row, train: list[Row], test: list[Row]) -> list[Row]:
+    target, signal = header.index(spec.target), header.index(str(spec.hidden))
+    classification = spec.metric == "log_loss"
+    truth = [float(row[target]) for row in test]
+    constant = sum(float(row[target]) for row in train) / len(train)
+    scores = board_scores(truth, [float(row[signal]) for row in test], constant, classification)
+    sample = [float(value) for value in _sample_values(spec, header, train, test)]
+    if not is_usable(scores, blend_score(truth, sample, classification)):
+        raise ValueError(f"{spec.id}: this seed gives thresholds that are not monotone or not above the sample")
+    return [[repr(score)] for score in scores]
 
 
 def _one_hot(label: str, classes: list[str]) -> list[str]:
@@ -105,6 +130,8 @@ def _competition_file(spec: BuiltinSpec) -> dict[str, object]:
         "source": "builtin",
         "spec_digest": spec.digest(),
     }
+    if spec.hidden:
+        file["leaderboard"] = "prepared/private/leaderboard.csv"
     rules: dict[str, object] = {"columns": spec.rules.columns, "pairing": spec.rules.pairing}
     if spec.rules.value_range:
         rules["value_range"] = list(spec.rules.value_range)

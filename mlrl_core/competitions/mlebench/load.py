@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from mlrl_core.competitions.board import Board, read_board
 from mlrl_core.competitions.competition import Competition, ExecutionSettings
+from mlrl_core.competitions.mlebench.leaks import without_fields
 from mlrl_core.competitions.mlebench.specs import PAPER12, PaperSpec
 from mlrl_core.errors import MlrlError
 
@@ -33,9 +35,15 @@ def from_spec(
     )
 
 
-def load_prepared(competition_id: str, folder: Path, boards_dir: Path | None = None) -> Competition:
-    """One of the paper's twelve from ``<folder>/prepared``. Raises MlrlError that names the missing part and the
-    command that makes it."""
+def load_prepared(
+    competition_id: str, folder: Path, boards_dir: Path | None, cleaned_dir: Path, keep_leaks: bool = False
+) -> Competition:
+    """One of the paper's twelve from ``<folder>/prepared``.
+
+    Fields that give the label away are dropped: the public folder is then a cleaned copy under ``cleaned_dir``.
+    ``keep_leaks`` leaves them in and flags every score. Raises MlrlError that names the missing part and the command
+    that makes it.
+    """
     spec = PAPER12[competition_id]
     public = (folder / "prepared" / "public").resolve()
     answers, sample = folder / spec.answers, (folder / spec.sample_submission).resolve()
@@ -46,7 +54,15 @@ def load_prepared(competition_id: str, folder: Path, boards_dir: Path | None = N
     for path in (answers, sample):
         if not path.is_file():
             raise MlrlError(f"{path} is missing: run 'mlebench prepare -c {competition_id}' again")
-    return from_spec(spec, public, answers.resolve(), sample, find_board(competition_id, folder, boards_dir))
+    board = find_board(competition_id, folder, boards_dir)
+    competition = from_spec(spec, public, answers.resolve(), sample, board)
+    if not spec.drop_fields:
+        return competition
+    names = ", ".join(spec.drop_fields)
+    if keep_leaks:
+        return replace(competition, warnings=(f"leaking_fields_kept: {names}",))
+    cleaned = without_fields(public, spec.drop_fields, cleaned_dir)
+    return replace(competition, public_dir=cleaned, sample_submission_path=cleaned / sample.relative_to(public))
 
 
 def find_board(competition_id: str, folder: Path, boards_dir: Path | None) -> Board | None:
