@@ -26,6 +26,7 @@ class Sandbox(Protocol):
     backend: str  # docker | bubblewrap | process
     unsafe: bool  # True: the program can read and reach whatever this user can
     description: str  # one line for people: what it runs on and why this backend
+    extra_env: Mapping[str, str]  # variables of the program beside the allow-list
 
     def run(
         self,

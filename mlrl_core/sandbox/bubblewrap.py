@@ -54,7 +54,7 @@ class BubblewrapSandbox(LocalSandbox):
             raise MlrlError("bubblewrap is not installed: install the package `bubblewrap`")
         runtime = runtime_dir()
         self._as_root = os.geteuid() == 0
-        self.extra_env = dict(env)
+        self.extra_env: Mapping[str, str] = dict(env)
         self._trees = python_trees()
         stage = runtime / "stage"
         stage.mkdir(mode=0o711, exist_ok=True)

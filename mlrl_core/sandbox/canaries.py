@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mlrl_core.records import Execution
-from mlrl_core.sandbox.limits import Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,13 +15,14 @@ class Canary:
     name: str
     source: str
     expected: str = "ok"
+    limit_s: float = 30.0  # generous: a busy machine is no unsafe one
 
-    def verdict(self, execution: Execution, limits: Limits) -> str:
+    def verdict(self, execution: Execution) -> str:
         """Empty when the defence held, else what happened."""
         if execution.status != self.expected:
             words = execution.stderr.tail.strip().splitlines()[-1:]
             return f"ended as {execution.status} instead of {self.expected}" + (f" ({words[0][:200]})" if words else "")
-        if self.expected == "timeout" and execution.duration_s != limits.time_s:
+        if self.expected == "timeout" and execution.duration_s != self.limit_s:
             return f"timeout after {execution.duration_s:g} s"
         if self.expected == "ok":
             words = execution.stdout.tail.strip().splitlines()[-1:]
@@ -110,22 +110,22 @@ for pid in filter(str.isdigit, os.listdir("/proc")):
             if {token!r}.encode()[::-1] in open("/proc/%s/%s" % (pid, name), "rb").read(): through.append(name)
         except OSError:
             pass
-unknown = set(os.environ) - set({names!r})
+unknown = set(os.environ) - set(KNOWN_NAMES)
 if unknown: through.append("variables %s" % sorted(unknown))
 print("through %s" % through if through else "held")
 """
 
 
-def canaries(*, port: int, secret: str, token: str, names: list[str]) -> list[Canary]:
+def canaries(*, port: int, secret: str, token: str) -> list[Canary]:
     """``port``: a listener of ours on loopback. ``secret``: a file of ours. ``token``: reversed, what a variable of
-    ours holds. ``names``: the variables that may be there."""
+    ours holds. ``KNOWN_NAMES`` in a source stands for the list of variables that may be there."""
     return [
         Canary("memory bomb", _MEMORY, "oom"),
         Canary("fork bomb", _FORKS),
         Canary("full output folder", _DISK),
         Canary("refused system calls", _CALLS),
         Canary("network", _NETWORK.format(port=port)),
-        Canary("files and environment", _FILES.format(secret=secret, token=token, names=names)),
-        Canary("endless loop", "while True: pass", "timeout"),
-        Canary("output flood", "while True: print('x' * 4095)", "output_limit"),
+        Canary("files and environment", _FILES.format(secret=secret, token=token)),
+        Canary("endless loop", "while True: pass", "timeout", limit_s=1.0),
+        Canary("output flood", "for _ in range(16_384): print('x' * 4095)", "output_limit"),
     ]

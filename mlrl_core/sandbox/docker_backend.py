@@ -49,7 +49,8 @@ class DockerSandbox:
     unsafe = False
 
     def __init__(self, config: SandboxConfig, run_key: str, env: Mapping[str, str], client: Any = None) -> None:
-        self.config, self.run_key, self.extra_env = config, run_key, dict(env)
+        self.config, self.run_key = config, run_key
+        self.extra_env: Mapping[str, str] = dict(env)
         self.limits = Limits.of(config)
         self.slots = slot_count(config.slots, config.cpus, self.limits.memory)
         self.client = client or connect(config.engine_url, self.slots)

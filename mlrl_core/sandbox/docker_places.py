@@ -98,7 +98,8 @@ class EngineVolume:
                     mounts=[docker.types.Mount("/out", name, type="volume", no_copy=True)],
                 )
                 lifetime = str(int(limits.time_s) + 120)
-                self._holder = client.api.create_container(
+                self._holder = f"{name}-hold"  # a create that fails may have made it all the same
+                client.api.create_container(
                     image,
                     ["sleep", lifetime],
                     user=f"{uid}:{uid}",
@@ -120,12 +121,13 @@ class EngineVolume:
         import docker
 
         try:
-            stream, _ = self._client.api.get_archive(self._holder, f"/out/{NAME}")
-            found = read_member(stream, cap)
-        except docker.errors.NotFound:
-            return Submission("missing")
-        except docker.errors.APIError as error:
-            raise InfraError(f"docker: reading the submission failed: {error.explanation}") from error
+            with engine_errors("reading the submission"):
+                stream, _ = self._client.api.get_archive(self._holder, f"/out/{NAME}")
+                found = read_member(stream, cap)
+        except InfraError as error:
+            if isinstance(error.__cause__, docker.errors.NotFound):
+                return Submission("missing")
+            raise
         return store(found, destination) if isinstance(found, bytes) else found
 
     def remove(self) -> None:

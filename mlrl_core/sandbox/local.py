@@ -10,7 +10,7 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +52,7 @@ class LocalSandbox:
     backend = ""
     unsafe = False
     description = ""
+    extra_env: Mapping[str, str]
 
     def __init__(self, config: SandboxConfig, runtime: Path, setup: Setup, foreign_user: bool) -> None:
         if config.gpus:

@@ -53,14 +53,11 @@ def check_backend(config: SandboxConfig) -> tuple[str, list[str]]:
 
     Raises MlrlError that names the first defence that failed.
     """
-    from mlrl_core.sandbox.preflight import SMALL
-
     sandbox = open_backend(config, run_key="sandbox-check", masked_files=(), env={})
     sandbox.close()
     if sandbox.unsafe:
         raise MlrlError(f"{sandbox.description}: there is nothing to check")
-    small = config.model_copy(update=SMALL)
-    return sandbox.description, run_canaries(_starts("sandbox-check", (), {})[sandbox.backend](small))
+    return sandbox.description, run_canaries(_starts("sandbox-check", (), {})[sandbox.backend], config)
 
 
 def _starts(run_key: str, masked_files: Sequence[Path], env: Mapping[str, str]) -> dict[str, Start]:

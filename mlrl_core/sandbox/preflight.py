@@ -7,6 +7,7 @@ seccomp). A backend that passed is remembered until the next boot, together with
 from __future__ import annotations
 
 import hashlib
+import itertools
 import logging
 import os
 import secrets
@@ -19,14 +20,12 @@ import mlrl_core.sandbox as package
 from mlrl_core.config.environment import SandboxConfig
 from mlrl_core.errors import MlrlError
 from mlrl_core.sandbox import Sandbox, programs
-from mlrl_core.sandbox.canaries import canaries
+from mlrl_core.sandbox.canaries import Canary, canaries
 from mlrl_core.sandbox.host import runtime_dir
-from mlrl_core.sandbox.limits import Limits
 
 log = logging.getLogger(__name__)
 
 SMALL = {
-    "time_limit_s": 2.0,
     "memory_mb": 256,
     "pids": 64,
     "nofile": 256,
@@ -48,19 +47,17 @@ def preflight(config: SandboxConfig, start: Callable[[SandboxConfig], Sandbox], 
     record = runtime_dir() / "preflight" / _key(config, identity)
     if record.exists():
         return ["passed before, since the last boot"]
-    lines = run_canaries(start(config.model_copy(update=SMALL)))
+    lines = run_canaries(start, config)
     record.parent.mkdir(mode=0o700, exist_ok=True)
     record.write_text("\n".join(lines) + "\n")
     return lines
 
 
-def run_canaries(sandbox: Sandbox) -> list[str]:
-    """Run all canaries in ``sandbox`` (its limits must be the small ones) and close it. Raises MlrlError."""
+def run_canaries(start: Callable[[SandboxConfig], Sandbox], config: SandboxConfig) -> list[str]:
+    """Run all canaries in sandboxes like the one ``config`` names, with small limits. Raises MlrlError."""
     lines: list[str] = []
     token = secrets.token_hex(16)
     variable = "MLRL_PREFLIGHT_SECRET"
-    names = list(programs.environment("", 1, {})) + list(getattr(sandbox, "extra_env", {})) + ["LC_CTYPE", "HOSTNAME"]
-    limits = Limits.of(sandbox.config)  # type: ignore[attr-defined]
     with tempfile.TemporaryDirectory() as name, socket.create_server(("127.0.0.1", 0)) as listener:
         folder = Path(name)
         (folder / "inputs").mkdir()
@@ -68,17 +65,28 @@ def run_canaries(sandbox: Sandbox) -> list[str]:
         secret.write_text(token)
         os.environ[variable] = token
         try:
-            for canary in canaries(port=listener.getsockname()[1], secret=str(secret), token=token[::-1], names=names):
-                result = sandbox.run(canary.source, folder / "inputs", collect_to=folder / "submission.csv")
-                problem = canary.verdict(result, limits)
-                if problem:
-                    raise MlrlError(f"{sandbox.backend} is not safe here: {canary.name} {problem}")
-                lines.append(f"{canary.name}: held")
-                log.info("sandbox preflight, %s: %s held", sandbox.backend, canary.name)
+            for limit_s, group in itertools.groupby(
+                canaries(port=listener.getsockname()[1], secret=str(secret), token=token[::-1]),
+                key=lambda canary: canary.limit_s,
+            ):
+                sandbox = start(config.model_copy(update={**SMALL, "time_limit_s": limit_s}))
+                try:
+                    lines += [_held(sandbox, canary, folder) for canary in group]
+                finally:
+                    sandbox.close()
         finally:
             os.environ.pop(variable, None)
-            sandbox.close()
     return lines
+
+
+def _held(sandbox: Sandbox, canary: Canary, folder: Path) -> str:
+    names = [*programs.environment("", 1, {}), "LC_CTYPE", "HOSTNAME", *sandbox.extra_env]
+    source = canary.source.replace("KNOWN_NAMES", repr(names))
+    result = sandbox.run(source, folder / "inputs", collect_to=folder / "submission.csv")
+    if problem := canary.verdict(result):
+        raise MlrlError(f"{sandbox.backend} is not safe here: {canary.name} {problem}")
+    log.info("sandbox preflight, %s: %s held", sandbox.backend, canary.name)
+    return f"{canary.name}: held"
 
 
 def _key(config: SandboxConfig, identity: str) -> str:

@@ -25,7 +25,7 @@ class ProcessSandbox(LocalSandbox):
     unsafe = True
 
     def __init__(self, config: SandboxConfig, env: Mapping[str, str]) -> None:
-        self.extra_env = dict(env)
+        self.extra_env: Mapping[str, str] = dict(env)
         runtime = runtime_dir()
         setup = Setup(stage="", trees=(), etc={}, isolate=False, seccomp=base64.b64encode(b"").decode())
         super().__init__(config, runtime, setup, foreign_user=False)

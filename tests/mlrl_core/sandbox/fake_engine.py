@@ -103,8 +103,9 @@ class FakeEngine:
 
     def wait(self, name: str, timeout: float | None = None) -> dict[str, int]:
         self._call("wait")
-        self.containers[name]["ended"].wait()
-        return {"StatusCode": self.containers[name]["code"]}
+        container = self.containers[name]
+        container["ended"].wait()
+        return {"StatusCode": container["code"]}
 
     def kill(self, name: str, signal: str) -> None:
         self._call("kill")

@@ -15,7 +15,7 @@ from mlrl_core.errors import MlrlError
 from mlrl_core.sandbox import bubblewrap
 from mlrl_core.sandbox.bubblewrap import BubblewrapSandbox
 from mlrl_core.sandbox.local import Launch
-from mlrl_core.sandbox.preflight import SMALL, run_canaries
+from mlrl_core.sandbox.preflight import run_canaries
 from mlrl_core.sandbox.slots import Slot
 from tests.mlrl_core.sandbox.conftest import PROGRAM_LIMITS, unavailable
 from tests.mlrl_core.sandbox.expectations import PROGRAMS, result_line
@@ -40,11 +40,15 @@ def weakened() -> Iterator[Callable[..., Weakened]]:
     opened: list[Weakened] = []
 
     def start(
-        world: World, change: Change | None = None, no_filter: bool = False, small: bool = False, **more: object
+        world: World,
+        change: Change | None = None,
+        no_filter: bool = False,
+        base: SandboxConfig = PROGRAM_LIMITS,
+        **more: object,
     ) -> Weakened:
         env = {**world.env, **{key: str(value) for key, value in more.items() if key.isupper()}}
         limits = {key: value for key, value in more.items() if not key.isupper()}
-        config: SandboxConfig = PROGRAM_LIMITS.model_copy(update={**(SMALL if small else {}), **limits})
+        config: SandboxConfig = base.model_copy(update=limits)
         try:
             sandbox = Weakened(config, (), env)
         except MlrlError as error:
@@ -81,7 +85,7 @@ def also(*words: str) -> Change:
 
 
 def writable_inputs(arguments: list[str]) -> list[str]:
-    position = arguments.index("/in") - 2
+    position = next(n for n in range(len(arguments)) if arguments[n] == "--ro-bind" and arguments[n + 2] == "/in")
     return [*arguments[:position], "--bind", *arguments[position + 1 :]]
 
 
@@ -149,9 +153,9 @@ def test_limits_taken_away(
     [
         ("refused system calls", {"no_filter": True}),
         ("network", {"change": without("--unshare-net")}),
-        ("files and environment", {"MLRL_UNKNOWN": "1"}),
+        ("files and environment", {"change": lambda arguments: [*arguments, "--setenv", "MLRL_UNKNOWN", "1"]}),
         ("files and environment", {"change": also("--tmpfs", "/etc")}),
-        ("full output folder", {"out_mb": 300, "memory_mb": 1024}),
+        ("full output folder", {"out_mb": 400, "memory_mb": 512}),
         ("memory bomb", {"memory_mb": 4096}),
         ("fork bomb", {"pids": 1000}),
         ("output flood", {"output_limit_mb": 4096}),
@@ -160,21 +164,15 @@ def test_limits_taken_away(
 def test_preflight_refuses_a_backend_without_a_defence(
     defence: str, arguments: dict[str, object], world: World, weakened: Callable[..., Weakened]
 ) -> None:
-    sandbox = weakened(world, small=True, **arguments)
-    if "MLRL_UNKNOWN" in arguments:
-        sandbox.extra_env.pop("MLRL_UNKNOWN")
-        original = sandbox.launch
-        sandbox.launch = lambda slot, run_id: _with_variable(original(slot, run_id))  # type: ignore[method-assign]
+    def start(config: SandboxConfig) -> Weakened:
+        return weakened(world, base=config, **arguments)
+
     with pytest.raises(MlrlError, match=f"bubblewrap is not safe here: {defence}"):
-        run_canaries(sandbox)
-
-
-def _with_variable(launch: Launch) -> Launch:
-    return replace(launch, bwrap=[*launch.bwrap, "--setenv", "MLRL_UNKNOWN", "1"])
+        run_canaries(start, PROGRAM_LIMITS)
 
 
 def test_preflight_passes_what_is_whole(world: World, weakened: Callable[..., Weakened]) -> None:
-    lines = run_canaries(weakened(world, small=True))
+    lines = run_canaries(lambda config: weakened(world, base=config), PROGRAM_LIMITS)
     assert len(lines) == 8
     assert all(line.endswith(": held") for line in lines)
 

@@ -23,7 +23,7 @@ from tests.mlrl_core.sandbox.expectations import PROGRAMS, broken_promises, prog
 USER = 1_989_999_999
 ROOT = Path(__file__).parents[3]
 SYSTEM_PYTHON = "/usr/bin/python3"
-SHORT_LIMIT_S = 2.0
+SHORT_LIMIT_S = 4.0
 # Those that behave differently without control groups or as another user; the others differ in nothing that this
 # run could change.
 CHOSEN = [program.name for program in programs() if program.name.startswith("contain_")]
@@ -75,7 +75,8 @@ def results() -> Iterator[dict[str, Execution]]:
     for line in done.stdout.splitlines()[1:]:
         values = json.loads(line)
         streams = {name: StreamCapture(**values.pop(name)) for name in ("stdout", "stderr")}
-        found[values.pop("name")] = Execution(**values, **streams)
+        name = values.pop("name")
+        found[name] = Execution(**values, **streams)
     yield found
     assert not (folder / "marker").exists()
     assert not list((folder / "run" / "instances").iterdir()), "the sandbox's folder stayed"
