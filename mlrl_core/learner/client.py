@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
+
+import psutil
 
 from mlrl_core.config import RunConfig, dump_toml
 from mlrl_core.errors import InfraError, MlrlError
@@ -63,6 +66,10 @@ class LearnerClient:
     def pid(self) -> int | None:
         """Process id of a live worker."""
         return self._process.pid if self._process and self._process.poll() is None else None
+
+    def processes(self) -> list[psutil.Process]:
+        """The live processes that train, in the order of their ranks' files."""
+        return self._session.processes() if self._session else []
 
     def start(self) -> None:
         """Start the worker and wait until it is ready; nothing to do when it is.
@@ -126,22 +133,26 @@ class LearnerClient:
 
     def kill(self) -> None:
         """End the worker now, from any thread: end-of-file on its stdin, then SIGKILL. Nothing published is lost."""
-        process = self._process
-        if process is None:
+        process, session = self._process, self._session
+        if process is None or session is None:
             return
-        try:
-            if process.stdin:
+        if process.stdin:
+            with contextlib.suppress(OSError):  # it is dead already
                 process.stdin.close()
-        except OSError:
-            pass  # it is dead already
         try:
             process.wait(END_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(END_S)
+        # Ranks are torchrun's children: they notice that their parent is gone, and are killed if they don't.
+        _, left = psutil.wait_procs(session.processes(), timeout=END_S)
+        for rank in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                rank.kill()
 
     def _spawn(self, session: Session, log: IO[bytes]) -> subprocess.Popen[bytes]:
-        threads = self.config.learner.threads or len(os.sched_getaffinity(0))
+        learner = self.config.learner
+        threads = learner.threads or max(1, len(os.sched_getaffinity(0)) // learner.ranks)
         # Waiting threads sleep: spinning ones slow everything down tenfold when the machine has other work.
         environment = {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "passive", "HF_HUB_OFFLINE": "1"}
         return subprocess.Popen(
@@ -155,7 +166,12 @@ class LearnerClient:
 
     def _command(self, session: Session) -> list[str]:
         where = ["--run-dir", str(self.run_dir), "--backbone", str(self.backbone_dir), "--session", str(session.folder)]
-        return [sys.executable, "-m", "mlrl_core.learner.worker", *where]
+        worker = ["-m", "mlrl_core.learner.worker", *where]
+        ranks = self.config.learner.ranks
+        if ranks == 1:
+            return [sys.executable, *worker]
+        group = ["--standalone", f"--nproc-per-node={ranks}", "--max-restarts=0"]
+        return [sys.executable, "-m", "torch.distributed.run", *group, *worker]
 
     def _count_start(self) -> None:
         now = time.monotonic()
@@ -195,7 +211,7 @@ class LearnerClient:
             raise InfraError(f"the learner hangs: no sign of life for {age_s:.0f} s (log: {session.log})")
 
     def _obituary(self, process: subprocess.Popen[bytes], session: Session, purpose: str) -> Exception:
-        mistake = get(session.folder / "mistake.json")
+        mistake = get(session.mistake)
         if mistake is not None:
             return MlrlError(mistake["message"])
         return InfraError(

@@ -1,15 +1,19 @@
 """How client and worker talk: small JSON files in one folder per attempt, each published by rename.
 
-``<run>/learner/attempt-00003/``: ``config.toml``, ``worker.log``, ``ready.json``, ``heartbeat.json``,
-``request-000001.json`` and its ``answer-000001.json``. A new attempt never sees an old request.
+``<run>/learner/attempt-00003/``: ``config.toml``, ``worker.log``, ``rank-00000.json``, ``ready.json``,
+``heartbeat.json``, ``request-000001.json`` and its ``answer-000001.json``, ``mistake.json`` of a worker that ended with
+one. A new attempt never sees an old request.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from mlrl_core.experience.files import publish_text
 
@@ -45,6 +49,27 @@ class Session:
     @property
     def heartbeat(self) -> Path:
         return self.folder / "heartbeat.json"
+
+    @property
+    def mistake(self) -> Path:
+        return self.folder / "mistake.json"
+
+    def enlist(self, rank: int) -> None:
+        """Record this process as ``rank``, so that it can be found and ended."""
+        put(self.folder / f"rank-{rank:05d}.json", {"pid": os.getpid(), "since": psutil.Process().create_time()})
+
+    def processes(self) -> list[psutil.Process]:
+        """The enlisted processes that still live."""
+        living = []
+        for path in sorted(self.folder.glob("rank-*.json")):
+            entry = json.loads(path.read_text())
+            try:
+                process = psutil.Process(entry["pid"])
+                if process.create_time() == entry["since"]:  # else the number belongs to somebody else by now
+                    living.append(process)
+            except psutil.NoSuchProcess:
+                continue
+        return living
 
     def request(self, number: int) -> Path:
         return self.folder / f"request-{number:06d}.json"

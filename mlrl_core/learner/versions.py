@@ -48,6 +48,10 @@ class VersionStore:
     def path(self, version: int) -> Path:
         return self.root / f"{version:05d}"
 
+    def partial(self, version: int) -> Path:
+        """Where a version is prepared."""
+        return self.root / f".partial-{version:05d}"
+
     def recover(self) -> Manifest | None:
         """Remove what a killed writer left and return the newest version (None when there is none).
 
@@ -55,6 +59,10 @@ class VersionStore:
         """
         for left in self.root.glob(".partial-*"):
             shutil.rmtree(left)
+        return self.newest()
+
+    def newest(self) -> Manifest | None:
+        """The newest version; None when there is none."""
         chain = self.chain()
         return chain[-1] if chain else None
 
@@ -83,7 +91,7 @@ class VersionStore:
         A failing ``write`` leaves nothing. Raises MlrlError when the version exists.
         """
         target = self.path(version)
-        partial = self.root / f".partial-{version:05d}-{os.getpid()}"
+        partial = self.partial(version)
         partial.mkdir(parents=True)
         try:
             manifest = write(partial)

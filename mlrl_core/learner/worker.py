@@ -2,9 +2,12 @@
 
 ``python -m mlrl_core.learner.worker --run-dir RUN --backbone FOLDER --session RUN/learner/attempt-00001``
 
+With ``learner.ranks`` above 1, torchrun starts that many: all train, the first one holds the lock, publishes and
+answers. Ranks wait for requests by looking at the folder, never within a collective.
+
 It ends on end-of-file on its stdin, so it dies with its parent even when that is killed. Ctrl-C is the parent's
-business and ignored here. Any failure within an update ends the process: weights may be half-way, and the last
-published version is the way back.
+business and ignored here. Any failure within an update ends the process, and torchrun then the others: weights may be
+half-way, and the last published version is the way back.
 """
 
 from __future__ import annotations
@@ -31,14 +34,15 @@ if TYPE_CHECKING:
 
 POLL_S = 0.01
 BEAT_S = 5.0
+FIRST_SPEAKS_S = 3.0  # torchrun ends the group with its first process that ends: that shall be the one that answers
 LOCK_WAIT_S = 20.0  # a killed predecessor needs a moment to be gone
 
 
 class Worker:
     """One attempt at being the run's learner."""
 
-    def __init__(self, run_dir: Path, backbone_dir: Path, session: Session) -> None:
-        self.run_dir, self.backbone_dir, self.session = run_dir, backbone_dir, session
+    def __init__(self, run_dir: Path, backbone_dir: Path, session: Session, rank: int = 0) -> None:
+        self.run_dir, self.backbone_dir, self.session, self.rank = run_dir, backbone_dir, session, rank
         self.config = load_run_config(session.config)
         self.store = VersionStore(run_dir)
         self.state = "loading"
@@ -47,10 +51,12 @@ class Worker:
 
     def run(self) -> None:
         """Serve until the process is ended."""
-        lock = self._lock()  # noqa: F841  held, and released by the kernel, as long as this process lives
+        if not self.rank:
+            self._lock()  # stays open, and is released by the kernel, as long as this process lives
         threading.Thread(target=self._beat_forever, daemon=True).start()
         self._load()
-        put(self.session.ready, {"pid": os.getpid(), "version": self._engine.version})
+        if not self.rank:
+            put(self.session.ready, {"version": self._engine.version})
         number = 1
         self._enter("idle")
         self.idle_since = time.monotonic()
@@ -70,12 +76,16 @@ class Worker:
         except Refused as error:
             answer = {"status": "refused", "message": str(error)}
         except MlrlError as error:
-            put(self.session.answer(number), {"status": "mistake", "message": str(error)})
+            self._say(number, {"status": "mistake", "message": str(error)})
             raise
         except BaseException as error:
-            put(self.session.answer(number), {"status": "fault", "message": f"{type(error).__name__}: {error}"})
+            self._say(number, {"status": "fault", "message": f"{type(error).__name__}: {error}"})
             raise
-        put(self.session.answer(number), answer)
+        self._say(number, answer)
+
+    def _say(self, number: int, answer: dict[str, Any]) -> None:
+        if not self.rank:
+            put(self.session.answer(number), answer)
 
     def update(self, batch_id: str, batch_path: str, digest: str, parent_version: int) -> dict[str, Any]:
         """Make and publish the version of a batch, once: asked again, answer with the version that is there."""
@@ -109,7 +119,8 @@ class Worker:
         self._enter("publishing")
         metrics["timing_s/idle"] = idle_s
         self._publish(metrics, parent_version, batch_id, digest)
-        self.store.prune()
+        if not self.rank:
+            self.store.prune()
         total_s = time.monotonic() - started
         timings = {"read_s": read_s, "train_s": trained_s, "publish_s": total_s - read_s - trained_s}
         return self._result(engine.version, timings | {"total_s": total_s})
@@ -127,10 +138,14 @@ class Worker:
         from transformers.utils import logging
 
         from mlrl_core.learner.engine import Engine
+        from mlrl_core.learner.ranks import Ranks
 
         logging.disable_progress_bar()
-        newest = self.store.recover()
-        self.engine = engine = Engine(self.backbone_dir, self.config)
+        newest = None if self.rank else self.store.recover()
+        ranks = Ranks.join(self.config.learner.device, self.config.learner.update_deadline_s)
+        ranks.barrier()  # the others look at the versions when what a killed writer left is gone
+        newest = self.store.newest() if self.rank else newest
+        self.engine = engine = Engine(self.backbone_dir, self.config, ranks)
         if newest is None:
             self._publish({}, None, None, None)
         else:
@@ -142,28 +157,35 @@ class Worker:
         engine, started = self._engine, time.monotonic()
 
         def write(folder: Path) -> Manifest:
+            engine.ranks.barrier()  # the folder is there
             engine.export_adapter(folder / "adapter")
             engine.save(folder / "state")
             if metrics:
                 metrics["timing_s/publish"] = time.monotonic() - started
             canary_ids, canary_log_probs = engine.canary()
-            (folder / "metrics.json").write_text(json.dumps(metrics, indent=2, sort_keys=True))
+            engine.ranks.barrier()  # every rank has written
+            if not self.rank:
+                (folder / "metrics.json").write_text(json.dumps(metrics, indent=2, sort_keys=True))
             return Manifest(
                 version=engine.version,
                 parent=parent,
                 batch_id=batch_id,
                 batch_digest=digest,
                 config_digest=config_digest(self.config),
-                adapter_sha256=folder_digest(folder / "adapter"),
+                adapter_sha256=folder_digest(folder / "adapter") if not self.rank else "",
                 unchanged=parent is not None and not metrics["adapter/delta_norm"],
-                world_size=1,
+                world_size=engine.ranks.world,
                 created_at=time.time(),
                 libraries=library_versions(),
                 canary_ids=canary_ids,
                 canary_log_probs=canary_log_probs,
             )
 
-        self.store.publish(engine.version, write)
+        if self.rank:
+            write(self.store.partial(engine.version))
+        else:
+            self.store.publish(engine.version, write)
+        engine.ranks.barrier()  # published: every rank sees it
 
     @property
     def _engine(self) -> Engine:
@@ -187,6 +209,8 @@ class Worker:
         self._beat()
 
     def _beat(self) -> None:
+        if self.rank:
+            return
         version = self.engine.version if self.engine else None
         passes = self.engine.passes if self.engine else 0
         put(
@@ -233,14 +257,20 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_stdin, daemon=True).start()
+    rank = int(os.environ.get("RANK", "0"))
+    session = Session(arguments.session)
+    session.enlist(rank)
     try:
         import torch
 
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-        Worker(arguments.run_dir, arguments.backbone, Session(arguments.session)).run()
+        Worker(arguments.run_dir, arguments.backbone, session, rank).run()
     except MlrlError as error:
-        put(Session(arguments.session).folder / "mistake.json", {"message": str(error)})
         print(error, file=sys.stderr)
+        if rank:
+            time.sleep(FIRST_SPEAKS_S)
+        else:
+            put(session.mistake, {"message": str(error)})
         return 2
     return 0
 

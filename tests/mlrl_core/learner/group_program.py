@@ -16,18 +16,17 @@ from mlrl_core.learner.ranks import Ranks
 
 def main(folder: Path) -> None:
     """For every ``<name>.toml`` in ``folder``: the metrics of updating with all batches, into ``<name>-<world>.json``;
-    the last engine saves its state. ``state`` in the folder is loaded first where it exists."""
+    each saves its state as ``<name>-<world>.state``. ``<name>.state`` is loaded first where it exists."""
     torch.set_num_threads(1)
     ranks = Ranks.join("cpu", timeout_s=60)
     for path in sorted(folder.glob("*.toml")):
         engine = Engine(folder / "backbone", load_run_config(path), ranks)
-        if (folder / "state").exists():
-            engine.load(folder / "state")
+        if (folder / f"{path.stem}.state").exists():
+            engine.load(folder / f"{path.stem}.state")
         batches = sorted((folder / "batches").glob("*.parquet"))
         metrics = [engine.update(read_batch(batch)) for batch in batches]
-        state = folder / f"state-{path.stem}-{ranks.world}"
-        engine.save(state)
-        engine.export_adapter(folder / f"adapter-{path.stem}-{ranks.world}")
+        engine.save(folder / f"{path.stem}-{ranks.world}.state")
+        engine.export_adapter(folder / f"{path.stem}-{ranks.world}.adapter")
         ranks.barrier()
         if not ranks.rank:
             (folder / f"{path.stem}-{ranks.world}.json").write_text(json.dumps(metrics))

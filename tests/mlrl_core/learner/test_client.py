@@ -111,6 +111,32 @@ import time; time.sleep(60)
     assert gone(pid, 5)
 
 
+@pytest.mark.slow
+def test_a_group_of_two_dies_and_goes_on_as_one(
+    backbone: Path, make_config: MakeConfig, make_rows: MakeRows, tmp_path: Path
+) -> None:
+    """Two ranks under torchrun: update, SIGKILL one rank, go on, SIGKILL the launcher, then go on with one process."""
+    run = tmp_path / "run"
+    batches = [tmp_path / f"batch-{number}.parquet" for number in (1, 2, 3)]
+    digests = [write_batch(path, make_rows([4, 3, 6], seed=n, version=n)) for n, path in enumerate(batches)]
+    with LearnerClient(run, make_config("learner.ranks=2"), backbone) as client:
+        assert client.update(1, batches[0], digests[0], 0).version == 1
+        ranks = client.processes()
+        assert len(ranks) == 2
+        ranks[1].kill()
+        with pytest.raises(InfraError, match="learner ended"):
+            client.update(2, batches[1], digests[1], 1)
+        assert not any(rank.is_running() for rank in ranks)
+        assert client.update(2, batches[1], digests[1], 1).version == 2
+        ranks = client.processes()
+        assert client.pid is not None
+        os.kill(client.pid, signal.SIGKILL)
+        assert not psutil.wait_procs(ranks, timeout=5)[1]
+    with LearnerClient(run, make_config(), backbone) as client:
+        assert client.update(3, batches[2], digests[2], 2).version == 3
+    assert [m.world_size for m in VersionStore(run).chain()] == [2, 2, 2, 1]
+
+
 def test_two_learners_on_one_run(
     backbone: Path, make_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
