@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,8 +13,11 @@ _FORMAT = "%(asctime)s %(levelname)-7s %(name)s %(message)s"
 
 @contextmanager
 def quiet(path: Path) -> Iterator[None]:
-    """Send this process's logs and warnings to ``path`` instead of the terminal. Enter after importing prefect,
-    which sets up its handlers when it is imported."""
+    """Send this process's logs and warnings to ``path`` instead of the terminal. Enter before prefect is imported,
+    which sets up its handlers by its environment when it is imported."""
+    # One line per task run, sent to the API as well, says nothing that its state does not.
+    os.environ.setdefault("PREFECT_LOGGING_LOGGERS_PREFECT_TASK_RUNS_LEVEL", "WARNING")
+    os.environ.setdefault("TQDM_DISABLE", "1")  # bars of libraries would break the display
     from prefect.logging.handlers import PrefectConsoleHandler
 
     handler = logging.FileHandler(path, delay=True)
@@ -29,16 +33,11 @@ def quiet(path: Path) -> Iterator[None]:
     writers = [root, *{logger for logger, _ in silenced if logger is not root and not logger.propagate}]
     for logger in writers:
         logger.addHandler(handler)
-    # One line per task run, sent to the API as well, says nothing that its state does not.
-    task_runs = logging.getLogger("prefect.task_runs")
-    level = task_runs.level
-    task_runs.setLevel(logging.WARNING)
     logging.captureWarnings(True)
     try:
         yield
     finally:
         logging.captureWarnings(False)
-        task_runs.setLevel(level)
         for logger in writers:
             logger.removeHandler(handler)
         for logger, old in silenced:

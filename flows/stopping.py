@@ -20,7 +20,7 @@ import psutil
 from mlrl_core.experience import RunDirectory
 from mlrl_core.experience.state import read_state, write_state
 
-_GRACE_S = 12.0
+_GRACE_S = 9.0
 _POLL_S = 0.5
 EXIT_INTERRUPTED = 130
 

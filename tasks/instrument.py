@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import secrets
-
 from mlrl_core.experience.handover import WorkFolder
+from mlrl_core.instrumentation import new_nonce
 from mlrl_core.records import InstrumentedProgram, Solution
 from tasks.decorator import mlrl_task
 from tasks.resources import resources_of
@@ -21,6 +20,6 @@ def instrument(run_dir: str, competition: str, solution_id: str) -> str:
         if code is None:
             raise ValueError(f"{solution_id} has no program to instrument")
         # The nonce is fresh: a program must not be able to print milestones that it has learnt by heart.
-        program = resources.instrument(code, secrets.token_hex(8))
+        program = resources.instrument(code, new_nonce())
         work.put(program)
     return program.inserter

@@ -49,8 +49,12 @@ def open_resources(run: RunDirectory, cancel: threading.Event, listener: Listene
         sandbox = open_sandbox(config.sandbox, run_key=run.key, masked_files=label_files())
         stack.callback(sandbox.close)
         listener.note(f"sandbox: {sandbox.description}")
-        _check(cancel)
-        backbone = prepare_policy(config, competition, listener.note)
+
+        def tell(text: str) -> None:
+            _check(cancel)  # a warm start takes minutes
+            listener.progress(text)
+
+        backbone = prepare_policy(config, competition, tell)
         _check(cancel)
         learner = LearnerClient(run.path, config, backbone)
         stack.callback(learner.kill)

@@ -10,6 +10,7 @@ from mlrl_core.agent import outcome_of, reward_of
 from mlrl_core.experience.handover import WorkFolder
 from mlrl_core.experience.launches import log_launch
 from mlrl_core.experience.run_directory import solution_seed, wave_of
+from mlrl_core.instrumentation import original_lines
 from mlrl_core.records import Execution, Experience, InstrumentedProgram, Score, Solution
 from tasks.decorator import mlrl_task
 from tasks.resources import Resources, resources_of
@@ -28,6 +29,7 @@ def score(run_dir: str, competition: str, solution_id: str) -> str:
         work.remove()
         return "done before"
     solution = work.require(Solution)
+    program = work.get(InstrumentedProgram)
     execution = work.get(Execution)
     graded = _grade(resources, work, execution)
     outcome = outcome_of(execution, graded)
@@ -37,8 +39,8 @@ def score(run_dir: str, competition: str, solution_id: str) -> str:
         resources,
         Experience(
             solution=solution,
-            program=work.get(InstrumentedProgram),
-            execution=execution and replace(execution, submission_path=None),  # the file goes with the work folder
+            program=program,
+            execution=_for_people(execution, program),
             score=graded,
             reward=reward_of(outcome, mapped, seen, resources.config.reward),
             outcome=outcome,
@@ -49,6 +51,19 @@ def score(run_dir: str, competition: str, solution_id: str) -> str:
         ),
     )
     return outcome
+
+
+def _for_people(execution: Execution | None, program: InstrumentedProgram | None) -> Execution | None:
+    """Tracebacks name the lines of the program as written; the submission goes with the work folder."""
+    if execution is None or program is None:
+        return execution
+    errors = execution.stderr
+    errors = replace(
+        errors,
+        head=original_lines(errors.head, program.line_map),
+        tail=original_lines(errors.tail, program.line_map),
+    )
+    return replace(execution, stderr=errors, submission_path=None)
 
 
 def _grade(resources: Resources, work: WorkFolder, execution: Execution | None) -> Score | None:

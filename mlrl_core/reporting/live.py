@@ -14,6 +14,7 @@ from rich.text import Text
 from mlrl_core.experience.statistics import StepStatistics
 from mlrl_core.reporting.progress import STAGES, Listener
 
+_SAY_EVERY_S = 15.0  # lines about something long, where lines stay
 _ROWS = 12  # steps shown; earlier ones scroll away
 
 
@@ -35,9 +36,15 @@ class Lines:
     def __init__(self, console: Console, steps: int) -> None:
         self._console = console
         self._steps = steps
+        self._said = -_SAY_EVERY_S
 
     def note(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def progress(self, text: str) -> None:
+        if time.monotonic() - self._said > _SAY_EVERY_S:
+            self._said = time.monotonic()
+            self.note(text)
 
     def wave(self, step: int, done: Mapping[str, int], total: int) -> None: ...
 
@@ -67,6 +74,9 @@ class LiveTable:
     def note(self, text: str) -> None:
         if self.live is not None:
             self.live.console.print(text, markup=False, highlight=False)
+        self._status = text
+
+    def progress(self, text: str) -> None:
         self._status = text
 
     def wave(self, step: int, done: Mapping[str, int], total: int) -> None:

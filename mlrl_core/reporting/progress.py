@@ -16,6 +16,9 @@ class Listener(Protocol):
     def note(self, text: str) -> None:
         """Something that happens once: a part started, a warning."""
 
+    def progress(self, text: str) -> None:
+        """How far something long has come; replaces what was said before."""
+
     def wave(self, step: int, done: Mapping[str, int], total: int) -> None:
         """How many solutions of the running wave have left each stage."""
 
@@ -30,6 +33,7 @@ class Silent:
     """Tells nobody."""
 
     def note(self, text: str) -> None: ...
+    def progress(self, text: str) -> None: ...
     def wave(self, step: int, done: Mapping[str, int], total: int) -> None: ...
     def updating(self, step: int) -> None: ...
     def step(self, statistics: StepStatistics, wall_s: float, seconds_left: float) -> None: ...

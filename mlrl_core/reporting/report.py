@@ -19,7 +19,7 @@ from mlrl_core.experience.statistics import StepStatistics, run_statistics
 from mlrl_core.reporting.curve import draw_learning_curve
 from mlrl_core.reporting.families import family_shares
 
-ENDS = 3  # steps compared at either end
+ENDS = 3  # steps compared at either end, where there are that many
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +71,12 @@ def write_report(run: RunDirectory, waves: Sequence[int] | None = None) -> Repor
     first_path = _program(run, "first_valid.py", codes[first_id]) if first_id else None
     best_path = _program(run, "best.py", codes[best.solution_id]) if best else None
     diff = _diff(first_id, best.solution_id, codes) if first_id and best else ""
+    ends = max(min(ENDS, len(closed) // 2), 1)  # the two never overlap, unless there is one step
     report = Report(
         run=str(run.path),
         steps=statistics,
-        first=_end(store, closed[:ENDS]),
-        last=_end(store, closed[-ENDS:]),
+        first=_end(store, closed[:ends]),
+        last=_end(store, closed[-ends:]),
         curve=curve,
         first_program=first_path,
         best_program=best_path,

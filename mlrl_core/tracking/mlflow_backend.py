@@ -38,8 +38,7 @@ class MlflowBackend:
 
     def open(self, params: Mapping[str, object], tags: Mapping[str, str]) -> None:
         """Create the run, or reopen the one that carries this run key. Only params that it lacks are written."""
-        for name in ("mlflow", "alembic"):  # migrations and store set-up chat at INFO, into the live display
-            logging.getLogger(name).setLevel(logging.WARNING)
+        logging.getLogger("alembic").setLevel(logging.WARNING)  # migrations chat at INFO
         if self.uri.startswith("sqlite:"):
             with _locked(Path(self.uri.removeprefix("sqlite:///") + ".lock")):
                 self._connect()

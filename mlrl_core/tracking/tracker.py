@@ -30,6 +30,7 @@ _CLIENT_ENV = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
     "MLFLOW_ENABLE_ASYNC_LOGGING": "false",
+    "MLFLOW_LOGGING_LEVEL": "WARNING",  # its own handler writes to the terminal, into the live display
     "GIT_PYTHON_REFRESH": "quiet",
 }
 
