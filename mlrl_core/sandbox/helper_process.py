@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from mlrl_core.errors import InfraError
+from mlrl_core.sandbox.helper.cgroups import remove_groups
+from mlrl_core.sandbox.owners import owner_name
 
 _BOOT = "import sys; sys.path.insert(0, sys.argv.pop()); from mlrl_core.sandbox.helper.main import main; main()"
 _REPLY_S = 30.0  # for everything but a running program
@@ -53,6 +55,7 @@ class HelperProcess:
         except OSError as error:
             ours.close()
             raise InfraError(f"can't start the sandbox helper: {error}") from error
+        self.owner = owner_name(self._process.pid)
         try:
             self.send("setup", **asdict(setup))
             self.has_cgroups = bool(self.expect("ready")[0]["cgroups"])
@@ -102,6 +105,11 @@ class HelperProcess:
                 self._process.wait(5)
         if self._process.stderr:
             self._process.stderr.close()
+        if self._process.returncode != 0:
+            # Killed: its processes die with it, a moment later, and its groups stay.
+            end = time.monotonic() + _END_S
+            while remove_groups(lambda owner: owner == self.owner)[1] and time.monotonic() < end:
+                time.sleep(0.02)
 
     @property
     def pid(self) -> int:

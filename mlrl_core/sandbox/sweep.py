@@ -6,8 +6,6 @@ deadline has passed.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
 import time
 from dataclasses import dataclass, field
@@ -17,7 +15,7 @@ from typing import Any
 from mlrl_core.errors import InfraError, MlrlError
 from mlrl_core.sandbox.engine import engine_errors
 from mlrl_core.sandbox.helper import linux
-from mlrl_core.sandbox.helper.cgroups import MOUNT, PREFIX
+from mlrl_core.sandbox.helper.cgroups import remove_groups
 from mlrl_core.sandbox.host import runtime_dir
 from mlrl_core.sandbox.owners import host_name, is_alive
 
@@ -60,7 +58,7 @@ def sweep(engine_url: str = "") -> Swept:
 def sweep_host(swept: Swept) -> None:
     """Folders, mounts and control groups of dead workers of this user on this host."""
     _sweep_folders(swept)
-    _sweep_groups(swept)
+    swept.groups += remove_groups(lambda owner: not is_alive(owner))[0]
 
 
 def sweep_engine(client: Any, swept: Swept, now: float | None = None) -> None:
@@ -115,33 +113,3 @@ def _sweep_folders(swept: Swept) -> None:
                 swept.problems.append(str(error))
         shutil.rmtree(folder, ignore_errors=True)
         (swept.problems if folder.exists() else swept.folders).append(str(folder))
-
-
-def _sweep_groups(swept: Swept) -> None:
-    """Empty control groups of ours. The kernel refuses to remove one that holds a process, so none is killed here;
-    a group that a living helper is about to use names that helper."""
-    if not MOUNT.is_dir():
-        return
-    for top, names, _ in os.walk(MOUNT, topdown=False):
-        for name in names:
-            if not name.startswith(PREFIX):
-                continue
-            owner = name.removeprefix(PREFIX).rpartition("-")[0]
-            if owner and is_alive(owner):
-                continue
-            group = Path(top, name)
-            if not owner and _recent(group):
-                continue  # of a container that is being made: such a name holds no owner
-            for child in group.iterdir() if group.is_dir() else ():
-                if child.is_dir():
-                    with contextlib.suppress(OSError):
-                        child.rmdir()
-            with contextlib.suppress(OSError):
-                group.rmdir()
-                swept.groups.append(str(group))
-
-
-def _recent(group: Path) -> bool:
-    with contextlib.suppress(OSError):
-        return time.time() - group.stat().st_mtime < 60
-    return True

@@ -10,6 +10,7 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -185,3 +186,38 @@ class Groups:
                 break
             time.sleep(0.002)
         return [str(folder) for folder in left]
+
+
+def remove_groups(is_left: Callable[[str], bool]) -> tuple[list[str], list[str]]:
+    """Remove empty groups of ours whose owner (``owner_name`` of a helper, empty for a container's) ``is_left``.
+
+    The kernel refuses to remove a group that holds a process, so none is ever killed here.
+    Returns (what went, what stayed).
+    """
+    removed: list[str] = []
+    stayed: list[str] = []
+    for top, names, _ in os.walk(MOUNT, topdown=False):
+        for name in names:
+            if not name.startswith(PREFIX):
+                continue
+            group = Path(top, name)
+            owner = name.removeprefix(PREFIX).rpartition("-")[0]
+            if not is_left(owner) or (not owner and _is_new(group)):
+                continue
+            try:
+                for child in [child for child in group.iterdir() if child.is_dir()]:
+                    child.rmdir()
+                group.rmdir()
+                removed.append(str(group))
+            except FileNotFoundError:
+                continue
+            except OSError:
+                stayed.append(str(group))
+    return removed, stayed
+
+
+def _is_new(group: Path) -> bool:
+    """Of a container that may be in the making: such a group's name holds no owner."""
+    with contextlib.suppress(OSError):
+        return time.time() - group.stat().st_mtime < 60
+    return True

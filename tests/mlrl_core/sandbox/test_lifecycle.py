@@ -16,7 +16,8 @@ import pytest
 from mlrl_core.errors import InfraError, MlrlError
 from mlrl_core.sandbox.helper.linux import descendants_of
 from mlrl_core.sandbox.host import FIRST_UID
-from tests.mlrl_core.sandbox.conftest import Opener, own_containers
+from tests.mlrl_core.sandbox.conftest import PROGRAM_LIMITS, Opener, own_containers
+from tests.mlrl_core.sandbox.expectations import PROGRAMS, broken_promises, read_program
 from tests.mlrl_core.sandbox.world import World, own_groups
 
 BACKENDS = ["bubblewrap", "docker", "process"]
@@ -221,6 +222,7 @@ def test_a_killed_helper_is_an_infrastructure_error(world: World, open_for_tests
     thread.start()
     time.sleep(1)
     family = descendants_of(helper)
+    groups = [name for name in own_groups() if f"mlrl-{helper}-" in name]
     os.kill(helper, signal.SIGKILL)
     thread.join(10)
     assert failure, "the run did not notice"
@@ -229,6 +231,7 @@ def test_a_killed_helper_is_an_infrastructure_error(world: World, open_for_tests
         time.sleep(0.05)
     assert [pid for pid in family if Path(f"/proc/{pid}").exists()] == []
     assert set(descendants_of(os.getpid())) <= before
+    assert [name for name in groups if Path("/sys/fs/cgroup", name).exists()] == []
     result = sandbox.run("print('next')", world.inputs, collect_to=tmp_path / "b")  # a new helper takes over
     assert result.stdout.tail == "next\n"
 
@@ -275,3 +278,66 @@ def test_docker_container_of_a_killed_worker_is_swept(
     assert client.api.containers(all=True, filters={"label": ["mlrl.run=killed"]}) == []
     assert sweep(engine).total() == 0
     client.close()
+
+
+def test_engine_volume_for_workers_who_are_not_root(
+    world: World, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the right to mount, the output is a volume of the engine, read through a holder."""
+    import dataclasses
+
+    from mlrl_core.sandbox import docker_backend
+    from mlrl_core.sandbox.docker_backend import DockerSandbox
+
+    real = docker_backend.engine_info
+    monkeypatch.setattr(docker_backend, "engine_info", lambda client: dataclasses.replace(real(client), local=False))
+    config = PROGRAM_LIMITS.model_copy(update={"backend": "docker", "engine_url": engine, "time_limit_s": 2.0})
+    sandbox = DockerSandbox(config, "volume", world.env)
+    # A hard link within the folder can't be seen through an archive, and leads nowhere else.
+    names = ["life_ok", "sub_symlink", "sub_fifo", "sub_directory", "sub_big", "sub_pickle", "life_do_nothing"]
+    names += ["contain_disk_out", "contain_inode_out", "life_hang_after_submission", "sub_deep_tree", "sub_empty"]
+    try:
+        for name in names:
+            program = read_program(PROGRAMS / f"{name}.py")
+            result = sandbox.run(program.source, world.inputs, collect_to=tmp_path / f"{name}.csv")
+            assert broken_promises(program, result, 2.0) == [], (name, result)
+        assert (tmp_path / "life_ok.csv").read_text() == "id,y\n1,1\n2,0\n"
+        labels = {"label": ["mlrl.run=volume"]}
+        assert sandbox.client.api.containers(all=True, filters=labels) == []
+        assert not sandbox.client.api.volumes(filters=labels)["Volumes"]
+    finally:
+        sandbox.close()
+
+
+@pytest.mark.parametrize("backend", CONTAINED)
+def test_nothing_is_reused(backend: str, world: World, open_for_tests: Opener, tmp_path: Path) -> None:
+    """Two runs share no container, no pid namespace, no boot of an interpreter."""
+    sandbox = open_for_tests(backend, time_limit_s=6)
+    source = "import os; print(os.readlink('/proc/self/ns/pid'), os.getpid())"
+    outputs = [sandbox.run(source, world.inputs, collect_to=tmp_path / "s").stdout.tail for _ in range(2)]
+    assert all(int(text.split()[1]) < 10 for text in outputs)
+
+
+def test_masked_package_data_is_invisible(world: World, tmp_path: Path) -> None:
+    import sklearn
+
+    from mlrl_core.sandbox import open_sandbox
+
+    data = Path(sklearn.__file__).parent / "datasets" / "data"
+    config = PROGRAM_LIMITS.model_copy(update={"backend": "bubblewrap", "memory_mb": 512})
+    masked = [data / "breast_cancer.csv", data.parent / "descr", tmp_path / "elsewhere"]
+    sandbox = open_sandbox(config, run_key="masks", masked_files=masked)
+    source = f"""
+import os
+print(os.path.getsize({str(masked[0])!r}), os.listdir({str(masked[1])!r}), os.path.exists({str(data / "iris.csv")!r}))
+try:
+    open({str(masked[0])!r}, "w")
+except OSError as error:
+    print("refused", error.errno)
+"""
+    try:
+        result = sandbox.run(source, world.inputs, collect_to=tmp_path / "s")
+    finally:
+        sandbox.close()
+    assert result.stdout.tail.splitlines()[0] == "0 [] True"
+    assert result.stdout.tail.splitlines()[1].startswith("refused")
