@@ -55,7 +55,7 @@ def prefect_api(log_path: Path) -> Iterator[str]:
     configured = configured_api()
     if configured:
         yield configured
-        _drain()
+        drain()
         return
     url = f"http://{_HOST}:{_free_port()}/api"
     with log_path.open("ab") as log:
@@ -72,7 +72,7 @@ def prefect_api(log_path: Path) -> Iterator[str]:
         _wait_healthy(url, child, log_path)
         yield url
     finally:
-        _drain()
+        drain()
         os.environ.pop("PREFECT_API_URL", None)
         assert child.stdin is not None
         child.stdin.close()
@@ -108,7 +108,7 @@ def configured_api() -> str:
     return str(os.environ.get("PREFECT_API_URL") or active.get("PREFECT_API_URL", ""))
 
 
-def _drain() -> None:
+def drain(limit_s: float = _DRAIN_LIMIT_S) -> None:
     """Let the client hand over what it has queued: task states and logs travel as events behind the run."""
     if "prefect" not in sys.modules:
         return
@@ -116,7 +116,7 @@ def _drain() -> None:
     from prefect.logging.handlers import APILogWorker
 
     for worker in (EventsWorker, APILogWorker):
-        worker.drain_all(timeout=_DRAIN_LIMIT_S)
+        worker.drain_all(timeout=limit_s)
 
 
 def _wait_healthy(url: str, child: subprocess.Popen[bytes], log_path: Path) -> None:

@@ -73,8 +73,12 @@ def doctor(
 
 def _mount() -> None:
     """The commands of the packages."""
+    from mlrl_core.competitions.commands import app as competitions
+    from mlrl_core.competitions.commands import grade
     from mlrl_core.sandbox.commands import app as sandbox
 
+    app.add_typer(competitions, name="competitions")
+    app.command()(grade)
     app.add_typer(sandbox, name="sandbox")
 
 
