@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from mlrl_core.config.base import Section
 
@@ -35,6 +35,17 @@ class PPOConfig(Section):
     minibatches: int = Field(1, ge=1)
     micro_batch_tokens: int = Field(16384, ge=1)
     critic_warmup_updates: int = Field(0, ge=0)
+    advantage: Literal["gae", "group", "rloo"] = "gae"  # the last two are critic-free, against responses to one prompt
+    importance_correction: Literal["none", "tis_token"] = "none"  # tis_token: for a sampler with other numerics
+
+    @model_validator(mode="after")
+    def _critic_exists(self) -> PPOConfig:
+        if self.advantage != "gae" and self.critic_warmup_updates:
+            raise ValueError(
+                f"critic_warmup_updates = {self.critic_warmup_updates}, but advantage = {self.advantage} has no "
+                "critic: set it to 0 or advantage to gae"
+            )
+        return self
 
 
 class LearnerConfig(Section):

@@ -26,9 +26,9 @@ from mlrl_core.learner.packing import Pack, blank_pack, pack_rows, share_of
 from mlrl_core.learner.passes import ACTOR_SUMS, CRITIC_SUMS, Step, critic_gradients, policy_gradients
 from mlrl_core.learner.ranks import Ranks
 from mlrl_core.learner.tensors import Targets, TensorBatch, make_targets
+from mlrl_core.ppo.advantages import SPREAD_FLOOR
 
 CANARY_TOKENS = 16
-SPREAD_FLOOR = 1e-6  # rewards closer together than this carry no signal, only the noise of the KL term
 MAX_SKIPPED_IN_A_ROW = 3
 
 
@@ -71,12 +71,12 @@ class Engine:
         packs = self.deal(rows, range(len(rows)), batch)
         clock = time.perf_counter()
         ref_log_probs = self.compute_log_probs(packs, batch, "reference")
+        corrected = self.config.ppo.importance_correction != "none"
+        old_log_probs = self.compute_log_probs(packs, batch) if corrected else batch.rollout_log_probs
         log_probs_s, clock = time.perf_counter() - clock, time.perf_counter()
-        values = self.compute_values(packs, batch)
-        if not self.value_bias_set:
-            values = self._set_value_bias(batch, values)
+        values = self._old_values(packs, batch)
         values_s, clock = time.perf_counter() - clock, time.perf_counter()
-        targets = make_targets(batch, ref_log_probs, values, self.config)
+        targets = make_targets(batch, ref_log_probs, old_log_probs, values, self.config)
         metrics = batch_metrics(rows, batch, targets, self.version)
         metrics |= self._train(rows, batch, targets)
         train_s = time.perf_counter() - clock
@@ -167,19 +167,27 @@ class Engine:
         ppo = self.config.ppo
         spread = (batch.reward.max() - batch.reward.min()).item()
         train_policy = ppo.learning_rate > 0 and spread >= SPREAD_FLOOR and self.version >= ppo.critic_warmup_updates
-        trained: tuple[Trained, ...] = ("policy", "critic") if train_policy else ("critic",)
+        with_critic = ppo.advantage == "gae"
         sums = Sums([*ACTOR_SUMS, *CRITIC_SUMS])
-        mismatch = torch.zeros(2, *batch.response_mask.shape)  # the learner's log-probabilities; where they are known
+        # The learner's log-probabilities before any step, and where they are known: everywhere, or in the first step.
+        recomputed = ppo.importance_correction != "none"
+        mismatch = torch.zeros(2, *batch.response_mask.shape)
+        if recomputed:
+            mismatch = torch.stack([targets.old_log_probs, batch.response_mask]) / self.ranks.world
         norms: dict[Trained, list[float]] = {"policy": [], "critic": []}
         steps = skipped = in_a_row = 0
         for epoch in range(ppo.epochs):
             for chosen in self._minibatches(len(rows), epoch):
-                tokens = int(batch.response_len[chosen].sum())
-                if not tokens:
+                critic_tokens = int(batch.response_len[chosen].sum())
+                policy_tokens = int(targets.policy_mask[chosen].sum())
+                if not critic_tokens:
                     continue
-                step = Step(self.deal(rows, chosen, batch), tokens, targets, sums)
-                policy_gradients(self, step, train_policy, mismatch if not steps else None)
-                critic_gradients(self, step)
+                step = Step(self.deal(rows, chosen, batch), policy_tokens, critic_tokens, targets, sums)
+                trained: list[Trained] = ["policy"] if train_policy and policy_tokens else []
+                policy_gradients(self, step, bool(trained), None if steps or recomputed else mismatch)
+                if with_critic:
+                    critic_gradients(self, step)
+                    trained.append("critic")
                 steps += 1
                 found = {role: self._clip(role) for role in trained}
                 if all(math.isfinite(norm) for norm in found.values()):
@@ -215,8 +223,16 @@ class Engine:
         parameters = list(self.network.trainable(role).values())
         return whole(torch.nn.utils.clip_grad_norm_(parameters, self.config.ppo.max_grad_norm)).item()
 
-    def _set_value_bias(self, batch: TensorBatch, values: Tensor) -> Tensor:
-        """Start the critic at the mean reward of its first batch; from 0 the value clip would take many updates."""
+    def _old_values(self, packs: Sequence[Pack], batch: TensorBatch) -> Tensor:
+        """Values [N, R] before the update; zeros without a critic.
+
+        A new critic starts at the mean reward of its first batch: from 0 the value clip would take many updates.
+        """
+        if self.config.ppo.advantage != "gae":
+            return torch.zeros_like(batch.response_mask)
+        values = self.compute_values(packs, batch)
+        if self.value_bias_set:
+            return values
         bias = batch.reward.mean().float()
         with torch.no_grad():
             self.network.value_head.bias.fill_(bias.item())

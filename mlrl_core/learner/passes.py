@@ -24,11 +24,12 @@ CRITIC_SUMS = ("vf_loss", "vf_clipfrac")
 
 @dataclass(frozen=True)
 class Step:
-    """One optimiser step. ``packs`` are this rank's micro-batches; ``tokens`` counts the response tokens of all ranks
-    and is the denominator of every loss, so that no split changes the gradient."""
+    """One optimiser step. ``packs`` are this rank's micro-batches. The two counts are of the response tokens of all
+    ranks that a loss is over: its denominator, so that no split changes the gradient."""
 
     packs: Sequence[Pack]
-    tokens: int
+    policy_tokens: int
+    critic_tokens: int
     targets: Targets
     sums: Sums
 
@@ -46,11 +47,11 @@ def policy_gradients(engine: Engine, step: Step, train: bool, mismatch: Tensor |
                 _backward(engine, scores.log_probs.sum() * 0, train)
                 continue
             old, advantages = _pick(step.targets.old_log_probs, pack), _pick(step.targets.advantages, pack)
-            mask = torch.ones_like(old)
+            mask = _pick(step.targets.policy_mask, pack)
             result = policy_loss(scores.log_probs, old, advantages, mask, ppo.clip, ppo.dual_clip)
-            loss = token_mean(result.loss, mask, step.tokens)
+            loss = token_mean(result.loss, mask, step.policy_tokens)
             if ppo.entropy_coef > 0:
-                loss = loss - ppo.entropy_coef * token_mean(scores.entropy, mask, step.tokens)
+                loss = loss - ppo.entropy_coef * token_mean(scores.entropy, mask, step.policy_tokens)
             _backward(engine, loss, train)
             if mismatch is not None:
                 mismatch[0].view(-1)[pack.slots] = scores.log_probs.detach().cpu()
@@ -74,7 +75,7 @@ def critic_gradients(engine: Engine, step: Step) -> None:
                 continue
             old, returns = _pick(step.targets.values, pack), _pick(step.targets.returns, pack)
             result = value_loss(values, old, returns, engine.config.ppo.value_clip)
-            _backward(engine, token_mean(result.loss, torch.ones_like(old), step.tokens), True)
+            _backward(engine, token_mean(result.loss, torch.ones_like(old), step.critic_tokens), True)
             step.sums.add("vf_loss", result.loss.detach())
             step.sums.add("vf_clipfrac", result.clipped)
 

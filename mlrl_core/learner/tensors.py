@@ -10,7 +10,8 @@ from torch import Tensor
 
 from mlrl_core.config import RunConfig
 from mlrl_core.learner.batch_file import BatchRow
-from mlrl_core.ppo.advantages import gae, token_rewards, whiten
+from mlrl_core.ppo.advantages import gae, group_advantages, token_rewards, whiten
+from mlrl_core.ppo.losses import truncated_importance
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class TensorBatch:
     rollout_log_probs: Tensor  # [N, R] fp32
     reward: Tensor  # [N] fp64
     duration_weight: Tensor  # [N] fp64
+    group: Tensor  # [N] int64, equal for equal prompts
 
     @classmethod
     def of(cls, rows: Sequence[BatchRow]) -> TensorBatch:
@@ -30,12 +32,14 @@ class TensorBatch:
         rollout = torch.zeros(len(rows), width)
         for i, row in enumerate(rows):
             rollout[i, : len(row.response_ids)] = torch.tensor(row.rollout_log_probs)
+        prompts = {prompt: number for number, prompt in enumerate(dict.fromkeys(row.prompt_ids for row in rows))}
         return cls(
             response_len=lengths,
             response_mask=(torch.arange(width)[None] < lengths[:, None]).float(),
             rollout_log_probs=rollout,
             reward=torch.tensor([row.reward for row in rows], dtype=torch.float64),
             duration_weight=torch.tensor([row.duration_weight for row in rows], dtype=torch.float64),
+            group=torch.tensor([prompts[row.prompt_ids] for row in rows]),
         )
 
 
@@ -46,26 +50,42 @@ class Targets:
     old_log_probs: Tensor
     values: Tensor
     returns: Tensor
-    advantages: Tensor  # whitened, then times the duration weight
+    advantages: Tensor  # whitened, times the duration weight, times the importance of the sampler's tokens
+    policy_mask: Tensor  # tokens of the policy's loss: all of them, or those of groups that say something
     std_before_whitening: float
-    reference_kl: float  # mean k1 between the sampler and the reference
+    reference_kl: float  # mean k1 between the old policy and the reference
 
 
-def make_targets(batch: TensorBatch, ref_log_probs: Tensor, values: Tensor, config: RunConfig) -> Targets:
-    """KL into the reward, GAE, whitening, duration weight, in this order (learner.md 3)."""
+def make_targets(
+    batch: TensorBatch, ref_log_probs: Tensor, old_log_probs: Tensor, values: Tensor, config: RunConfig
+) -> Targets:
+    """KL into the reward, GAE or groups, whitening, duration weight, importance, in this order (learner.md 3).
+
+    ``old_log_probs`` are the sampler's own, or the learner's where the importance is corrected. Without a critic
+    ``values`` are zeros.
+    """
     ppo, mask = config.ppo, batch.response_mask
     on = mask.bool()
-    old_log_probs = batch.rollout_log_probs
     rewards = token_rewards(batch.reward, batch.response_len, old_log_probs, ref_log_probs, mask, ppo.kl_coef)
-    advantages, returns = gae(rewards, values, mask, ppo.gamma, ppo.gae_lambda)
-    raw = advantages[on].double()
-    weighted = whiten(advantages, mask) * batch.duration_weight[:, None].float()
+    policy_mask = mask
+    if ppo.advantage == "gae":
+        raw, returns = gae(rewards, values, mask, ppo.gamma, ppo.gae_lambda)
+        advantages = whiten(raw, mask)
+    else:
+        per_row, counts = group_advantages(rewards.double().sum(1), batch.reward, batch.group, ppo.advantage)
+        raw = per_row[:, None].float() * mask
+        advantages, returns = raw, torch.zeros_like(values)
+        policy_mask = mask * counts[:, None]
+    advantages = advantages * batch.duration_weight[:, None].float()
+    if ppo.importance_correction == "tis_token":
+        advantages = advantages * truncated_importance(old_log_probs, batch.rollout_log_probs, mask)
     difference = (old_log_probs - ref_log_probs)[on]
     return Targets(
         old_log_probs=old_log_probs,
         values=values,
         returns=returns,
-        advantages=weighted,
-        std_before_whitening=raw.std(unbiased=False).item() if raw.numel() else 0.0,
-        reference_kl=difference.double().mean().item() if raw.numel() else 0.0,
+        advantages=advantages,
+        policy_mask=policy_mask,
+        std_before_whitening=raw[on].double().std(unbiased=False).item() if difference.numel() else 0.0,
+        reference_kl=difference.double().mean().item() if difference.numel() else 0.0,
     )

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
 from mlrl_core.ppo.kl import k1
+
+SPREAD_FLOOR = 1e-6  # rewards closer together than this carry no signal, only the noise of the KL term
 
 
 def token_rewards(
@@ -50,6 +54,29 @@ def gae(
     back = torch.zeros_like(advantage).scatter(1, order, advantage)
     returns = torch.where(on, back + values.double(), 0)
     return back.to(values.dtype), returns.to(values.dtype)
+
+
+def group_advantages(
+    returns: Tensor, reward: Tensor, groups: Tensor, kind: Literal["group", "rloo"]
+) -> tuple[Tensor, Tensor]:
+    """Advantage of each response against the others of its group, without a critic, and whether it counts; both [N].
+
+    ``returns`` [N] are the rewards after the KL term, ``reward`` [N] before it, ``groups`` [N] ids of equal prompts.
+    ``group`` (GRPO): ``(R - mean) / sqrt(biased variance + 1e-8)``; ``rloo``: R minus the mean of the others. A group
+    of one, or whose rewards spread at most 1e-6, says nothing: its rows get 0 and leave the loss and its denominator.
+    """
+    advantages = torch.zeros_like(returns)
+    counts = torch.zeros_like(returns, dtype=torch.bool)
+    for group in groups.unique():
+        members = torch.nonzero(groups == group).squeeze(1)
+        n, own = members.numel(), returns[members]
+        if n < 2 or reward[members].max() - reward[members].min() <= SPREAD_FLOOR:
+            continue
+        centred = own - own.mean()
+        scale = torch.rsqrt(own.var(unbiased=False) + 1e-8) if kind == "group" else n / (n - 1)
+        advantages[members] = centred * scale
+        counts[members] = True
+    return advantages, counts
 
 
 def whiten(x: Tensor, mask: Tensor, eps: float = 1e-8) -> Tensor:

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from mlrl_core.ppo.kl import LOG_RATIO_LIMIT
 
+IMPORTANCE_CAP = 2.0
+
 
 class PolicyLoss(NamedTuple):
     """All of the shape of the log-probabilities; ``clipped`` and ``clipped_lower`` are bool."""
@@ -33,6 +35,15 @@ def masked_log_ratio(log_probs: Tensor, old_log_probs: Tensor, mask: Tensor) -> 
     on = mask.bool()
     log_ratio = torch.where(on, log_probs, 0) - torch.where(on, old_log_probs, 0)
     return log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+
+
+def truncated_importance(old_log_probs: Tensor, rollout_log_probs: Tensor, mask: Tensor) -> Tensor:
+    """Per token, detached: ``pi_old / pi_rollout`` cut at IMPORTANCE_CAP, 0 where the mask is 0.
+
+    It multiplies the loss when the sampler's numbers differ from the learner's; the denominator is counted without it.
+    """
+    ratio = masked_log_ratio(old_log_probs, rollout_log_probs, mask).exp().clamp(max=IMPORTANCE_CAP)
+    return torch.where(mask.bool(), ratio, 0).detach()
 
 
 def policy_loss(

@@ -199,6 +199,50 @@ def test_own_samples_show_no_mismatch_and_the_reference_never_moves(
     assert torch.equal(reference, engine.compute_log_probs(packs, batch, "reference"))
 
 
+@pytest.mark.parametrize("advantage", ["group", "rloo"])
+def test_without_a_critic_silent_groups_leave_the_denominator(
+    backbone: Path, make_config: MakeConfig, make_rows: MakeRows, advantage: str
+) -> None:
+    """Rows of a constant group change nothing but their own measurements."""
+    config = make_config(*ONE_STEP, f"ppo.advantage={advantage}", "ppo.kl_coef=0.0")
+    rows = [replace(row, reward=float(i)) for i, row in enumerate(make_rows([4, 3, 6, 5], prompts=1))]
+    silent = [
+        replace(row, experience_id=f"s{i}", prompt_ids=(3, 3, 3), reward=-10.0)
+        for i, row in enumerate(make_rows([8, 9], prompts=1, seed=5))
+    ]
+    alone, mixed = Engine(backbone, config), Engine(backbone, config)
+    critic = weights(alone, "critic")
+    first, second = alone.update(rows), mixed.update([*rows, *silent])
+    assert first["actor/grad_norm"] > 0
+    assert second["actor/grad_norm"] == pytest.approx(first["actor/grad_norm"], rel=1e-5)
+    assert same(critic, weights(alone, "critic"))
+    assert first["critic/grad_norm"] == 0
+    nothing = Engine(backbone, config).update([replace(row, reward=-float(i < 1)) for i, row in enumerate(silent[:1])])
+    assert nothing["adapter/delta_norm"] == 0
+
+
+def test_importance_correction_recovers_the_update_of_the_learners_own_numbers(
+    backbone: Path, make_config: MakeConfig, make_rows: MakeRows
+) -> None:
+    """A sampler off by a constant factor per token: the ratio is 1 again, the loss carries the factor."""
+    none, corrected = (
+        make_config(*ONE_STEP, *extra, "ppo.kl_coef=0.0", "ppo.max_grad_norm=1e9")
+        for extra in ((), ("ppo.importance_correction=tis_token",))
+    )
+    engine = Engine(backbone, corrected)
+    rows = make_rows([4, 3, 6, 5])
+    batch = TensorBatch.of(rows)
+    own = engine.compute_log_probs(engine.deal(rows, range(4), batch), batch)
+    exact = [replace(r, rollout_log_probs=tuple(own[i, : len(r.response_ids)].tolist())) for i, r in enumerate(rows)]
+    shifted = [replace(r, rollout_log_probs=tuple(x - 0.25 for x in r.rollout_log_probs)) for r in exact]
+    plain = Engine(backbone, none).update(exact)
+    result = engine.update(shifted)
+    assert result["mismatch_kl/mean"] == pytest.approx(math.expm1(0.25) - 0.25, rel=1e-3)
+    assert result["actor/ppo_kl"] == pytest.approx(0, abs=1e-6)
+    assert result["actor/grad_norm"] == pytest.approx(math.exp(0.25) * plain["actor/grad_norm"], rel=1e-3)
+    assert Engine(backbone, none).update(shifted)["actor/ppo_kl"] > 0.01
+
+
 def test_gradients_that_stay_non_finite_end_the_run(
     backbone: Path, make_config: MakeConfig, make_rows: MakeRows
 ) -> None:

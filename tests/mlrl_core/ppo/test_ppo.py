@@ -7,10 +7,10 @@ import math
 import pytest
 import torch
 
-from mlrl_core.ppo.advantages import gae, token_rewards, whiten
+from mlrl_core.ppo.advantages import gae, group_advantages, token_rewards, whiten
 from mlrl_core.ppo.kl import k1, k2, k3
 from mlrl_core.ppo.log_probs import token_log_probs
-from mlrl_core.ppo.losses import masked_log_ratio, policy_loss, token_mean, value_loss
+from mlrl_core.ppo.losses import masked_log_ratio, policy_loss, token_mean, truncated_importance, value_loss
 
 
 def t(*values: float) -> torch.Tensor:
@@ -190,3 +190,29 @@ def test_entropy_gradient_is_off_by_default_and_a_trainable_head_is_refused() ->
     assert not entropy.requires_grad
     with pytest.raises(ValueError, match="frozen"):
         token_log_probs(hidden, weight.requires_grad_(), ids, 1.0)
+
+
+GROUPS = torch.tensor([4, 7, 4, 7, 9, 4])
+REWARDS = t(1, -10, 3, -10, 5, 2)
+
+
+def test_group_advantages_by_hand() -> None:
+    """Group 4 has 1, 3, 2; group 7 is constant; group 9 is alone."""
+    advantages, counts = group_advantages(REWARDS, REWARDS, GROUPS, "group")
+    close(advantages, -math.sqrt(1.5), 0, math.sqrt(1.5), 0, 0, 0)
+    assert counts.tolist() == [True, False, True, False, False, True]
+    close(group_advantages(REWARDS, REWARDS, GROUPS, "rloo")[0], 1 - 2.5, 0, 3 - 1.5, 0, 0, 0)
+
+
+def test_a_constant_group_stays_silent_under_noise_of_the_kl() -> None:
+    noise = t(0, 1e-4, 0, -1e-4, 0, 0)
+    advantages, counts = group_advantages(REWARDS + noise, REWARDS, GROUPS, "group")
+    assert advantages[1] == advantages[3] == 0
+    assert not counts[1]
+
+
+def test_truncated_importance_keeps_its_bound_on_extreme_input() -> None:
+    old = torch.tensor([-1.0, 50.0, -300.0, math.nan], requires_grad=True)
+    weights = truncated_importance(old, torch.tensor([-1.5, -50.0, 0.0, 0.0]), torch.tensor([1, 1, 1, 0]))
+    close(weights, math.exp(0.5), 2, math.exp(-20), 0)
+    assert not weights.requires_grad
