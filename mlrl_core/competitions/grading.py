@@ -85,7 +85,8 @@ def grade_file(
             mask = part_mask(pairs.truth, pairs.answer_rows, competition.id, part)
             warnings += (TOO_SMALL,) if mask.all() else ()
             pairs = Pairs(pairs.truth[mask], pairs.predicted[mask], pairs.answer_rows[mask])
-        raw = METRICS[competition.metric].function(pairs.truth, pairs.predicted)
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
+            raw = METRICS[competition.metric].function(pairs.truth, pairs.predicted)
     except InvalidSubmission as error:
         return Grade(None, error.reason not in NO_SUBMISSION, error.reason, error.detail)
     except (ReadError, MetricError) as error:

@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mlrl_core.competitions.columns import Column, infer
+from mlrl_core.competitions.columns import Column
 from mlrl_core.competitions.reader import CsvTable, ReadError, parse_csv
 
 HEAD_BYTES = 256 * 1024
-HEAD_ROWS = 1000
 EXACT_COUNT_BYTES = 50 * 1024**2  # larger tables: the row count is estimated from the head
 MAX_TABLES = 12
 FILES_PER_FOLDER = 8
@@ -153,14 +152,14 @@ def _row_count(path: Path, size: int, head: CsvTable, head_bytes: bytes) -> str:
 
 
 def _with_ranges(table: _Table) -> str:
-    of = f", columns from the first {min(table.head.n_rows, HEAD_ROWS)} rows" if table.partial else ""
+    of = f", columns from the first {table.head.n_rows} rows" if table.partial else ""
     lines = [f"{table.name}: {table.rows} x {len(table.head.header)} columns{of}"]
-    lines += [f"- {name}: {_describe(infer(_head_cells(table, name)))}" for name in table.head.header]
+    lines += [f"- {name}: {_describe(table.head.column(name))}" for name in table.head.header]
     return "\n".join(lines) + "\n"
 
 
 def _with_types(table: _Table) -> str:
-    names = (f"{name} ({infer(_head_cells(table, name)).kind})" for name in table.head.header)
+    names = (f"{name} ({table.head.column(name).kind})" for name in table.head.header)
     return f"{table.name}: {table.rows} x {len(table.head.header)} columns\n{', '.join(names)}\n"
 
 
@@ -168,10 +167,6 @@ def _with_names(table: _Table) -> str:
     names = table.head.header
     shown = ", ".join(names[:15]) + (f", ... {len(names) - 15} more" if len(names) > 15 else "")
     return f"{table.name}: {table.rows} x {len(names)} columns\n{shown}\n"
-
-
-def _head_cells(table: _Table, name: str) -> list[str]:
-    return list(table.head.cells(name)[:HEAD_ROWS])
 
 
 def _describe(column: Column) -> str:
