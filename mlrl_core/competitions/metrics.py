@@ -29,12 +29,13 @@ class MetricError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """``kind`` says what the targets are: ``number`` (float64), ``label`` (whole numbers, booleans or words, see
-    ``label_codes``) or ``text`` (str). ``perfect`` is the score of a perfect submission."""
+    """``kind`` says what the targets are: ``number`` (float64), ``chance`` (a number is predicted for the larger of two
+    classes, which may be words), ``label`` (whole numbers, booleans or words, see ``label_codes``) or ``text`` (str).
+    ``perfect`` is the score of a perfect submission."""
 
     function: Callable[[Array, Array], float]
     is_lower_better: bool
-    kind: Literal["number", "label", "text"]
+    kind: Literal["number", "chance", "label", "text"]
     multi: bool
     perfect: float
 
@@ -171,11 +172,11 @@ def _unit(centred: Array) -> Array:
 
 
 METRICS: dict[str, Metric] = {
-    "auc": Metric(auc, False, "number", False, 1.0),
+    "auc": Metric(auc, False, "chance", False, 1.0),
     "mean_column_auc": Metric(mean_column_auc, False, "number", True, 1.0),
     "accuracy": Metric(accuracy, False, "label", False, 1.0),
     "quadratic_weighted_kappa": Metric(quadratic_weighted_kappa, False, "label", False, 1.0),
-    "log_loss": Metric(log_loss, True, "number", False, 0.0),
+    "log_loss": Metric(log_loss, True, "chance", False, 0.0),
     "multiclass_log_loss": Metric(multiclass_log_loss, True, "number", True, 0.0),
     "rmsle": Metric(rmsle, True, "number", False, 0.0),
     "mean_column_rmsle": Metric(mean_column_rmsle, True, "number", True, 0.0),

@@ -34,7 +34,7 @@ def pair(submission: CsvTable, answers: CsvTable, rules: Rules, metric: str) -> 
         raise InvalidSubmission("wrong_row_count", f"{submission.n_rows} rows, {answers.n_rows} are expected")
     kind = METRICS[metric].kind
     columns = [submission.column(name) for name in rules.target_columns]
-    if kind == "number":
+    if kind in ("number", "chance"):
         _check_numbers(columns, rules)
     if rules.pairing == "by_id":
         assert rules.id_column is not None
@@ -47,7 +47,10 @@ def pair(submission: CsvTable, answers: CsvTable, rules: Rules, metric: str) -> 
     elif kind == "text":
         truth, predicted = _texts(truth_columns[0]), _texts(columns[0])
     else:
-        truth, predicted = _matrix(truth_columns, METRICS[metric].multi), _matrix(columns, METRICS[metric].multi)
+        multi = METRICS[metric].multi
+        is_class = kind == "chance" and truth_columns[0].kind == "text" and not truth_columns[0].has_missing
+        truth = truth_columns[0].values if is_class else _matrix(truth_columns, multi)
+        predicted = _matrix(columns, multi)
     return Pairs(truth[answer_order], predicted[order], answer_order)
 
 
@@ -141,10 +144,7 @@ def _texts(column: Column) -> Array:
 
 def _matrix(columns: list[Column], multi: bool) -> Array:
     if not all(column.is_numeric for column in columns):
-        # Only answers can get here: words as the two classes of a binary metric.
-        if multi or columns[0].has_missing:
-            raise InvalidSubmission("bad_answers", "the answers are not numbers")
-        return columns[0].values
+        raise InvalidSubmission("bad_answers", "the answers are not numbers")  # predictions were checked before
     values = np.stack([column.floats() for column in columns], axis=1)
     if np.isnan(values).any():
         raise InvalidSubmission("bad_answers", "an answer is missing")

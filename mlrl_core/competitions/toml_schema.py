@@ -60,9 +60,13 @@ class CompetitionFile(Section):
     @model_validator(mode="before")
     @classmethod
     def _direction_of_named_metric(cls, data: object) -> object:
-        if isinstance(data, dict) and "is_lower_better" not in data and data.get("metric") in METRICS:
-            return {**data, "is_lower_better": METRICS[data["metric"]].is_lower_better}
-        return data
+        if not isinstance(data, dict) or "grader" in data or not isinstance(data.get("metric"), str):
+            return data
+        if data["metric"] not in METRICS:
+            raise ValueError(
+                f"metric '{data['metric']}' is unknown (known: {', '.join(sorted(METRICS))}; or set grader)"
+            )
+        return {"is_lower_better": METRICS[data["metric"]].is_lower_better, **data}
 
     @model_validator(mode="after")
     def _coherent(self) -> CompetitionFile:
