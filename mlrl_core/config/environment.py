@@ -30,6 +30,7 @@ class SandboxConfig(Section):
     image: str = "mlrl-sandbox-cpu:latest"
     engine_url: str = ""
     runtime: str = ""  # of the engine, e.g. runsc; empty = its default
+    models_dir: str = ""  # a folder of pretrained models, read-only at /models; empty = none
     gpus: tuple[str, ...] = ()  # UUIDs of devices or MIG slices for solutions, one a run; docker only
     time_limit_s: float = Field(600, gt=0)
     memory_mb: int = Field(16384, ge=64)

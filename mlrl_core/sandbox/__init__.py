@@ -51,8 +51,13 @@ class Sandbox(Protocol):
         """
         ...
 
+    def packages(self) -> dict[str, str]:
+        """What programs can import, for prompts: ``python`` and package names -> versions."""
+        ...
+
     def close(self) -> None:
-        """End every process and remove every mount, group and container of this sandbox. Idempotent."""
+        """End every process (runs in progress raise InfraError) and remove every mount, group and container of this
+        sandbox. Idempotent."""
         ...
 
 

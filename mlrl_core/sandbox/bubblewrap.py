@@ -54,8 +54,12 @@ class BubblewrapSandbox(LocalSandbox):
             raise MlrlError("bubblewrap is not installed: install the package `bubblewrap`")
         runtime = runtime_dir()
         self._as_root = os.geteuid() == 0
-        self.extra_env: Mapping[str, str] = dict(env)
+        self.extra_env = dict(env)
         self._trees = python_trees()
+        models = programs.models_folder(config.models_dir)
+        if models is not None:
+            self._trees.append((models, Path(programs.MODELS)))
+            self.extra_env = {**self.extra_env, "MLRL_MODELS_DIR": programs.MODELS}
         stage = runtime / "stage"
         stage.mkdir(mode=0o711, exist_ok=True)
         self._stage = str(stage)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import datetime
+import json
 import os
 import queue
 import threading
@@ -26,9 +27,10 @@ from mlrl_core.sandbox.engine import connect, engine_info, find_image
 from mlrl_core.sandbox.engine_groups import EngineGroups
 from mlrl_core.sandbox.gpus import GpuLeases
 from mlrl_core.sandbox.host import runtime_dir, slot_count
+from mlrl_core.sandbox.image.build import LABEL_PACKAGES
 from mlrl_core.sandbox.inputs import InputFolders
 from mlrl_core.sandbox.limits import Limits
-from mlrl_core.sandbox.local import cancelled_in_queue
+from mlrl_core.sandbox.local import CLOSE_S, cancelled_in_queue
 from mlrl_core.sandbox.output import MilestoneFilter, StartLine, StreamKeeper
 from mlrl_core.sandbox.owners import host_name, owner_name
 from mlrl_core.sandbox.seccomp import filter_bytes
@@ -50,7 +52,11 @@ class DockerSandbox:
 
     def __init__(self, config: SandboxConfig, run_key: str, env: Mapping[str, str], client: Any = None) -> None:
         self.config, self.run_key = config, run_key
-        self.extra_env: Mapping[str, str] = dict(env)
+        self.models = programs.models_folder(config.models_dir)
+        self.extra_env: Mapping[str, str] = {
+            **env,
+            **({"MLRL_MODELS_DIR": programs.MODELS} if self.models else {}),
+        }
         self.limits = Limits.of(config)
         self.slots = slot_count(config.slots, config.cpus, self.limits.memory)
         self.client = client or connect(config.engine_url, self.slots)
@@ -74,7 +80,9 @@ class DockerSandbox:
             f"docker {self.info.version}, image {config.image} ({self.image_id.removeprefix('sha256:')[:12]})"
             + (f", runtime {config.runtime}" if config.runtime else "")
         )
-        self._closed = False
+        self._running = 0
+        self._changed = threading.Condition()
+        self.closing = threading.Event()
         atexit.register(self.close)
 
     def run(
@@ -89,8 +97,26 @@ class DockerSandbox:
         solution_id: str = "",
     ) -> Execution:
         """See ``Sandbox.run``."""
-        if self._closed:
-            raise InfraError("the sandbox is closed")
+        with self._changed:
+            if self.closing.is_set():
+                raise InfraError("the sandbox is closed")
+            self._running += 1
+        try:
+            return self._run(source, inputs, collect_to, MilestoneFilter(nonce, milestones), cancel, solution_id)
+        finally:
+            with self._changed:
+                self._running -= 1
+                self._changed.notify_all()
+
+    def _run(
+        self,
+        source: str,
+        inputs: Path,
+        collect_to: Path,
+        milestones: MilestoneFilter,
+        cancel: threading.Event | None,
+        solution_id: str,
+    ) -> Execution:
         folder, mark = self._inputs.prepare(inputs)
         queued = time.time()
         config = self.config
@@ -99,21 +125,28 @@ class DockerSandbox:
                 acquire_slot(self.runtime / "slots", self.slots, config.cpus, config.slot_wait_s, cancel) as slot,
                 self.leases.lease(config.slot_wait_s, cancel) if config.gpus else nullcontext("") as gpu,
             ):
-                attempt = _Attempt(self, slot, gpu, MilestoneFilter(nonce, milestones), cancel, solution_id)
+                attempt = _Attempt(self, slot, gpu, milestones, cancel, solution_id)
                 result = attempt.run(source, folder, collect_to)
         except Cancelled:
             return cancelled_in_queue(self.backend, queued)
         self._inputs.check_unchanged(folder, mark)
         return result
 
+    def packages(self) -> dict[str, str]:
+        """See ``Sandbox.packages``: the list that the image was built with."""
+        return dict(json.loads(self.image_labels.get(LABEL_PACKAGES, "{}")))
+
     def close(self) -> None:
-        """Remove what is left of this sandbox."""
-        if not self._closed:
-            self._closed = True
-            atexit.unregister(self.close)
-            places.remove_folder(self.own)
-            self.leases.close()
-            self.client.close()
+        """End the programs (their runs raise InfraError) and remove what is left of this sandbox."""
+        if self.closing.is_set():
+            return
+        self.closing.set()
+        atexit.unregister(self.close)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._running, CLOSE_S)
+        places.remove_folder(self.own)
+        self.leases.close()
+        self.client.close()
 
     def labels(self, solution_id: str) -> dict[str, str]:
         """What the sweeper needs to know about an object of ours."""
@@ -172,6 +205,7 @@ class DockerSandbox:
                 out,
                 read_only(f"{programs.OUT}/input", inputs),
                 *accounts,
+                *([read_only(programs.MODELS, self.models)] if self.models else ()),
             ],
         )
         driver = {"NVIDIA_DRIVER_CAPABILITIES": "compute,utility"} if gpu else {}
@@ -321,7 +355,7 @@ class _Attempt:
         """Returns when the start line has come, the container has ended, or somebody cancelled."""
         end = time.monotonic() + START_LINE_S
         while self._t0 is None and not self._start.failed and self._container.events.empty():
-            if self._cancel is not None and self._cancel.is_set():
+            if self._sandbox.closing.is_set() or (self._cancel is not None and self._cancel.is_set()):
                 return
             if time.monotonic() > end:
                 raise InfraError(f"the program did not start within {START_LINE_S:g} s")
@@ -339,6 +373,8 @@ class _Attempt:
                 self._verdict.decide("exited")
                 return event.at
             lost = event or lost
+            if self._sandbox.closing.is_set():
+                raise InfraError("the sandbox was closed during a run")
             now = time.monotonic()
             if self._killed_at is not None:
                 if now > self._killed_at + EXIT_S:

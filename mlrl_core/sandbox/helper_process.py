@@ -93,6 +93,11 @@ class HelperProcess:
             raise InfraError(f"the sandbox helper answered `{message['event']}` instead of `{event}`")
         return message, fds
 
+    def abort(self) -> None:
+        """From another thread: make the helper end its program, and the run that waits for it fail."""
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         """Close the socket, upon which the helper kills its program and cleans up; kill it when it does not end."""
         self.socket.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import platform
 import selectors
 import shutil
 import threading
@@ -13,6 +14,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from mlrl_core.sandbox import verdict as verdicts
 from mlrl_core.sandbox.collector import NOT_COLLECTED, collect
 from mlrl_core.sandbox.helper_process import HelperProcess, Setup
 from mlrl_core.sandbox.host import slot_count
+from mlrl_core.sandbox.image.build import package_list
 from mlrl_core.sandbox.inputs import InputFolders
 from mlrl_core.sandbox.limits import Limits
 from mlrl_core.sandbox.output import MilestoneFilter, StartLine, StreamKeeper
@@ -31,6 +34,7 @@ from mlrl_core.sandbox.slots import Cancelled, Slot, acquire_slot
 
 START_LINE_S = 60.0  # a program that has not started by then never will
 _EXIT_S = 15.0  # from a kill to the exit that it causes
+CLOSE_S = 12.0  # for runs in progress to end when the sandbox is closed
 _TICK_S = 0.05  # how often the cancel event is looked at
 _CHUNK = 1 << 16
 
@@ -66,7 +70,9 @@ class LocalSandbox:
         self._own.parent.chmod(0o711)
         self._inputs = InputFolders(self._own / "inputs", foreign_user)
         self._lock = threading.Lock()
+        self._idle_again = threading.Condition(self._lock)
         self._idle: list[HelperProcess] = []
+        self._busy: set[HelperProcess] = set()
         self._closed = False
         atexit.register(self.close)
 
@@ -109,23 +115,44 @@ class LocalSandbox:
                 raise InfraError("the sandbox is closed")
             helper = self._idle.pop() if self._idle else None
         helper = helper or HelperProcess(self._setup)
+        with self._lock:
+            self._busy.add(helper)
         try:
             yield helper
         except BaseException:
             helper.close()
+            self._done_with(helper)
             raise
-        with self._lock:
-            if not self._closed:
+        if not self._done_with(helper, keep=True):
+            helper.close()
+
+    def _done_with(self, helper: HelperProcess, keep: bool = False) -> bool:
+        """The run is over; True when the helper was put back for the next one."""
+        with self._idle_again:
+            self._busy.discard(helper)
+            kept = keep and not self._closed
+            if kept:
                 self._idle.append(helper)
-                return
-        helper.close()
+            self._idle_again.notify_all()
+            return kept
+
+    def packages(self) -> dict[str, str]:
+        """See ``Sandbox.packages``: what this environment has of what the image would have."""
+        found = {"python": platform.python_version()}
+        for name in package_list("full")[1]:
+            with contextlib.suppress(metadata.PackageNotFoundError):
+                found[name] = metadata.version(name)
+        return found
 
     def close(self) -> None:
-        """End the helpers and remove this instance's folder; a run in progress ends its helper itself."""
+        """End the helpers and their programs (their runs raise InfraError) and remove this instance's folder."""
         atexit.unregister(self.close)
-        with self._lock:
+        with self._idle_again:
             self._closed = True
             idle, self._idle = self._idle, []
+            for helper in self._busy:
+                helper.abort()
+            self._idle_again.wait_for(lambda: not self._busy, CLOSE_S)
         for helper in idle:
             helper.close()
         shutil.rmtree(self._own, ignore_errors=True)

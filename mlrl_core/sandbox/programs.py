@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from mlrl_core.errors import MlrlError
 
 # The program's places inside docker and bubblewrap.
-IN, JOB, OUT = "/in", "/job", "/out"
+IN, JOB, OUT, MODELS = "/in", "/job", "/out", "/models"
 SOLUTION = f"{JOB}/solution.py"
 # -I: no working folder, no user site, no PYTHON* variables. -u: what was printed before a kill is there.
 PYTHON_FLAGS = ("-I", "-u", "-B", "-X", "utf8")
@@ -37,6 +40,16 @@ def environment(
         "MLRL_OUTPUT_DIR": out_dir,
         **extra,
     }
+
+
+def models_folder(configured: str) -> Path | None:
+    """The folder of pretrained models, or None. Raises MlrlError when it is none that everybody can read."""
+    if not configured:
+        return None
+    folder = Path(configured).resolve()
+    if not folder.is_dir() or folder.stat().st_mode & 0o005 != 0o005:
+        raise MlrlError(f"sandbox.models_dir {configured} is not a folder that everybody can read: chmod -R o+rX it")
+    return folder
 
 
 def account_files(uids: Sequence[int]) -> dict[str, str]:

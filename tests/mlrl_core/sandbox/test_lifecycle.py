@@ -341,3 +341,64 @@ except OSError as error:
         sandbox.close()
     assert result.stdout.tail.splitlines()[0] == "0 [] True"
     assert result.stdout.tail.splitlines()[1].startswith("refused")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_close_ends_runs_in_progress(
+    backend: str, world: World, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    from mlrl_core.sandbox import open_sandbox
+
+    url = request.getfixturevalue("engine") if backend == "docker" else ""
+    config = PROGRAM_LIMITS.model_copy(update={"backend": backend, "engine_url": url, "time_limit_s": 60.0})
+    sandbox = open_sandbox(config, run_key="close")
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            sandbox.run("import time; time.sleep(50)", world.inputs, collect_to=tmp_path / "s")
+        except InfraError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    time.sleep(1.5)
+    began = time.monotonic()
+    sandbox.close()
+    thread.join(10)
+    assert time.monotonic() - began < 8
+    assert len(failures) == 1
+    with pytest.raises(InfraError, match="closed"):
+        sandbox.run("pass", world.inputs, collect_to=tmp_path / "s")
+    assert own_containers() == []
+
+
+@pytest.mark.parametrize("backend", CONTAINED)
+def test_models_folder_is_there_and_read_only(
+    backend: str, world: World, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    from mlrl_core.sandbox import open_sandbox
+
+    models = tmp_path / "models"
+    models.mkdir(mode=0o755)
+    models.chmod(0o755)
+    (models / "weights").write_text("w")
+    url = request.getfixturevalue("engine") if backend == "docker" else ""
+    update = {"backend": backend, "engine_url": url, "models_dir": str(models)}
+    sandbox = open_sandbox(PROGRAM_LIMITS.model_copy(update=update), run_key="models")
+    source = """
+import os
+folder = os.environ["MLRL_MODELS_DIR"]
+print(folder, open(folder + "/weights").read())
+try:
+    open(folder + "/new", "w")
+except OSError as error:
+    print("refused")
+"""
+    try:
+        assert sandbox.run(source, world.inputs, collect_to=tmp_path / "s").stdout.tail == "/models w\nrefused\n"
+        assert "numpy" in sandbox.packages()
+    finally:
+        sandbox.close()
+    with pytest.raises(MlrlError, match="models_dir"):
+        open_sandbox(PROGRAM_LIMITS.model_copy(update={**update, "models_dir": "/no/such"}), run_key="models")
