@@ -38,7 +38,7 @@ def _bare(folder: Path, wave: int, steps: int) -> float:
     from flows.logs import quiet
     from flows.server import prefect_api
 
-    with quiet(folder / "bare.log"), prefect_api(folder / "server.log"):
+    with prefect_api(folder / "server.log"), quiet(folder / "bare.log"):
         from prefect import flow, task
         from prefect.task_runners import ThreadPoolTaskRunner
 
@@ -66,7 +66,7 @@ def _full(folder: Path, wave: int, steps: int) -> float:
     from flows.logs import quiet
     from flows.server import prefect_api
 
-    with quiet(folder / "full.log"), prefect_api(folder / "server.log") as url:
+    with prefect_api(folder / "server.log") as url, quiet(folder / "full.log"):
         from prefect.settings import PREFECT_API_URL, temporary_settings
 
         from flows.train import train
