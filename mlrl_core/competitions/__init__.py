@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING
 
 from mlrl_core.competitions.competition import Baseline, Competition, ExecutionSettings
 from mlrl_core.competitions.score_map import map_score
-from mlrl_core.competitions.store import default_data_dir, list_competitions, load_competition, prepare_competition
+from mlrl_core.competitions.store import (
+    default_data_dir,
+    list_competitions,
+    load_competition,
+    open_competition,
+    prepare_competition,
+)
 
 if TYPE_CHECKING:
     from mlrl_core.competitions.parts import Part
@@ -30,6 +36,7 @@ __all__ = [
     "list_competitions",
     "load_competition",
     "map_score",
+    "open_competition",
     "prepare_competition",
 ]
 

@@ -11,11 +11,15 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mlrl_core.competitions.builtin import BUILTIN
 from mlrl_core.competitions.competition import Competition
 from mlrl_core.competitions.toml_file import FILE_NAME, load_folder, read_file
 from mlrl_core.errors import InfraError, MlrlError
+
+if TYPE_CHECKING:
+    from mlrl_core.config.environment import CompetitionConfig
 
 LOCK_DEADLINE_S = 120.0
 
@@ -125,6 +129,16 @@ def load_competition(
             f"'{competition_id}' is graded by MLE-bench itself: set MLRL_MLEBENCH_PYTHON to the python that has it"
         )
     raise MlrlError(_unknown(competition_id, data_dir))
+
+
+def open_competition(config: CompetitionConfig) -> Competition:
+    """The competition of a run's configuration; a built-in one is prepared when it is not there yet."""
+    data_dir = Path(config.data_dir) if config.data_dir else None
+    if config.id in BUILTIN:
+        return prepare_competition(config.id, data_dir)
+    boards_dir = Path(config.boards_dir) if config.boards_dir else None
+    python = Path(config.mlebench_python) if config.mlebench_python else None
+    return load_competition(config.id, data_dir, boards_dir, python, config.keep_leaks)
 
 
 def list_competitions(data_dir: Path | None = None) -> list[Listed]:

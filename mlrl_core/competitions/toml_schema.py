@@ -71,10 +71,6 @@ class CompetitionFile(Section):
     @model_validator(mode="after")
     def _coherent(self) -> CompetitionFile:
         if self.grader is None:
-            if self.metric not in METRICS:
-                raise ValueError(
-                    f"metric '{self.metric}' is unknown (known: {', '.join(sorted(METRICS))}; or set grader)"
-                )
             if self.is_lower_better != METRICS[self.metric].is_lower_better:
                 raise ValueError(f"is_lower_better contradicts metric '{self.metric}': leave it out")
             if not self.target_columns:

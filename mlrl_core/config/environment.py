@@ -10,10 +10,18 @@ from mlrl_core.config.base import Section
 
 
 class CompetitionConfig(Section):
-    """``data_dir`` holds prepared competitions (``<id>/prepared/{public,private}``); empty = the cache folder."""
+    """``data_dir`` holds prepared competitions (``<id>/prepared/{public,private}``); empty = the cache folder.
+
+    ``boards_dir``: leaderboards (``<id>/leaderboard.csv``) or an MLE-bench checkout. ``mlebench_python``: the
+    interpreter of an MLE-bench installation, which grades its competitions outside the paper's twelve. ``keep_leaks``
+    leaves fields in the public data that give the label away; every score is then flagged.
+    """
 
     id: str = "diamonds"
     data_dir: str = ""
+    boards_dir: str = ""
+    mlebench_python: str = ""
+    keep_leaks: bool = False
 
 
 class InstrumentConfig(Section):
@@ -48,9 +56,10 @@ class SandboxConfig(Section):
 
 
 class RewardConfig(Section):
-    """The rule of method.md section 4. ``bounded``: constant baseline 0, strong baseline 1."""
+    """The rule of method.md section 4. ``bounded``: constant baseline 0, strong baseline 1; ``board_rank``: share of
+    the leaderboard's teams beaten."""
 
-    reward_map: Literal["raw_signed", "bounded"] = "raw_signed"
+    reward_map: Literal["raw_signed", "bounded", "board_rank"] = "raw_signed"
     failure: float = -10.0
     milestone_credit: float = Field(0.1, ge=0)
     valid_floor: float = -5.0

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from mlrl_core.competitions import grade, load_competition
+from mlrl_core.competitions import grade, load_competition, open_competition
 from mlrl_core.competitions.board import BoardError
 from mlrl_core.competitions.checks import check_competition, check_paper12
 from mlrl_core.competitions.mlebench import PAPER12
+from mlrl_core.config.environment import CompetitionConfig
 from mlrl_core.errors import MlrlError
 
 PIZZA, SPOOKY = "random-acts-of-pizza", "spooky-author-identification"
@@ -146,3 +147,11 @@ def test_the_table_has_the_papers_twelve() -> None:
     }
     assert len(PAPER12["leaf-classification"].rules.target_columns) == 99
     assert all(spec.sample_submission.startswith("prepared/public/") for spec in PAPER12.values())
+
+
+def test_a_runs_configuration_opens_its_competition(tmp_path: Path) -> None:
+    built_in = open_competition(CompetitionConfig(id="micro-regression", data_dir=str(tmp_path)))
+    assert built_in.public_dir.is_dir()
+    public = prepare_pizza(tmp_path)
+    assert open_competition(CompetitionConfig(id=PIZZA, data_dir=str(tmp_path), keep_leaks=True)).public_dir == public
+    assert open_competition(CompetitionConfig(id=PIZZA, data_dir=str(tmp_path))).public_dir != public
