@@ -15,6 +15,7 @@ from prefect.futures import PrefectFuture
 from prefect.runtime import flow_run
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from flows.labels import label_flow_run
 from flows.stopping import signals_to
 from mlrl_core.errors import InfraError
 from mlrl_core.experience import solution_id_of
@@ -52,6 +53,7 @@ def rollout(run_dir: str, wave: int) -> None:
     but a broken machine, and raises InfraError without writing those rows, so that a resume tries again.
     """
     resources = resources_of(run_dir)
+    label_flow_run(resources.run)
     ids = [solution_id_of(wave, slot) for slot in range(resources.config.wave_size)]
     there = set(resources.store.ids(wave))
     missing = [solution_id for solution_id in ids if solution_id not in there]

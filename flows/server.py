@@ -24,7 +24,7 @@ from typing import Any
 
 from mlrl_core.errors import InfraError, MlrlError
 
-_START_LIMIT_S = 90.0
+_START_LIMIT_S = 180.0
 _STOP_LIMIT_S = 5.0
 _DRAIN_LIMIT_S = 20.0
 _HOST = "127.0.0.1"

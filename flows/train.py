@@ -10,15 +10,14 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
-from prefect import flow, tags
-from prefect.client.orchestration import get_client
+from prefect import flow
 from prefect.runtime import flow_run
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 from prefect.states import Cancelled
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from flows.labels import label_flow_run
 from flows.rollout import rollout
 from flows.stopping import stoppable
 from mlrl_core.config import load_config
@@ -70,10 +69,9 @@ def train(
     """
     run = _open_or_create(profile, competition, seed, overrides, run_dir)
     shared = find_resources(str(run.path))
-    labels = [f"run:{run.key}", f"competition:{run.load_config().competition.id}"]
-    _label_this_run(labels)
+    label_flow_run(run)
     cancel = shared.cancel if shared else threading.Event()
-    with tags(*labels), stoppable(cancel, run):
+    with stoppable(cancel, run):
         try:
             if shared is not None:
                 _train(shared)
@@ -86,12 +84,6 @@ def train(
             _record_end(run, "interrupted")
             return Cancelled(message=f"interrupted: go on by `mlrl train --resume {run.path}`")
     return None
-
-
-def _label_this_run(labels: Sequence[str]) -> None:
-    if flow_run.id is not None:
-        with get_client(sync_client=True) as client:
-            client.update_flow_run(UUID(flow_run.id), tags=[*flow_run.tags, *labels])
 
 
 def _open_or_create(profile: str, competition: str, seed: int, overrides: Sequence[str], run_dir: str) -> RunDirectory:
