@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlrl_core.agent import parse_response, solve_prompt
+from mlrl_core.agent.encoding import chat_prompt_ids, count_tokens, load_tokenizer
 from mlrl_core.config import RunConfig
 from mlrl_core.experience import solution_id_of, solution_seed
 from mlrl_core.generation.protocol import Generated, GenerationRequest, Generator
-from mlrl_core.nano.prepare import chat_prompt_ids
 from mlrl_core.records import Solution
 
 if TYPE_CHECKING:
@@ -77,16 +77,13 @@ class PolicyAgent:
 
 def open_agent(config: RunConfig, competition: Competition, backbone: Path, generator: Generator) -> PolicyAgent:
     """The agent of a run: the solve prompt in the backbone's own tokens, once, for every wave."""
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(backbone)
+    tokenizer = load_tokenizer(backbone)
     header = competition.sample_submission_path.read_text().split("\n", 1)[0].strip()
     prompt = solve_prompt(
-        competition, header, config.sandbox, config.prompt.max_tokens, lambda text: len(tokenizer(text)["input_ids"])
+        competition, header, config.sandbox, config.prompt.max_tokens, lambda text: count_tokens(tokenizer, text)
     )
 
     def decode(ids: Sequence[int]) -> str:
         return str(tokenizer.decode(list(ids), skip_special_tokens=True))
 
-    prompt_ids = chat_prompt_ids(tokenizer, prompt)
-    return PolicyAgent(config, generator, prompt_ids, decode)
+    return PolicyAgent(config, generator, chat_prompt_ids(tokenizer, prompt), decode)

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 from mlrl_core.config import RunConfig, config_digest
 from mlrl_core.experience import RunDirectory
@@ -22,11 +21,6 @@ from tasks.score import GRADE_DEADLINE_S
 _POLL_S = 0.2
 
 
-def data_dir_of(config: RunConfig) -> Path | None:
-    """Where prepared competitions lie; None = the default folder."""
-    return Path(config.competition.data_dir) if config.competition.data_dir else None
-
-
 @contextmanager
 def open_resources(run: RunDirectory, cancel: threading.Event, listener: Listener) -> Iterator[Resources]:
     """Competition, policy, sandbox, learner, generator and tracker of a run, registered for its tasks.
@@ -35,7 +29,7 @@ def open_resources(run: RunDirectory, cancel: threading.Event, listener: Listene
     meanwhile.
     """
     from mlrl_core.agent import prepare_policy
-    from mlrl_core.competitions import grade_in_child, label_files, load_competition, map_score
+    from mlrl_core.competitions import grade_in_child, label_files, map_score, open_competition
     from mlrl_core.competitions.worker import close_workers
     from mlrl_core.generation import open_generator
     from mlrl_core.instrumentation import instrument
@@ -43,7 +37,7 @@ def open_resources(run: RunDirectory, cancel: threading.Event, listener: Listene
     from mlrl_core.sandbox import open_sandbox
 
     config = run.load_config()
-    competition = load_competition(config.competition.id, data_dir_of(config))
+    competition = open_competition(config.competition)
     with ExitStack() as stack:
         stack.callback(close_workers)
         sandbox = open_sandbox(config.sandbox, run_key=run.key, masked_files=label_files())

@@ -92,13 +92,9 @@ def _space(config: RunConfig) -> str:
 
 
 def _competition(config: RunConfig) -> str:
-    from mlrl_core.competitions import load_competition, prepare_competition
-    from mlrl_core.competitions.builtin import BUILTIN
+    from mlrl_core.competitions import open_competition
 
-    data_dir = Path(config.competition.data_dir) if config.competition.data_dir else None
-    if config.competition.id in BUILTIN:
-        prepare_competition(config.competition.id, data_dir)
-    competition = load_competition(config.competition.id, data_dir)
+    competition = open_competition(config.competition)
     return f"{competition.id} ({competition.metric}) in {competition.public_dir.parent.parent}"
 
 
