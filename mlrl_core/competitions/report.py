@@ -55,24 +55,5 @@ def report(competition: Competition, submission: Path, result: Grade) -> dict[st
     }
 
 
-def summary(reports: list[dict[str, Any]]) -> dict[str, Any]:
-    """MLE-bench's totals over many reports."""
-
-    def count(key: str) -> int:
-        return sum(bool(entry[key]) for entry in reports)
-
-    return {
-        "total_runs": len(reports),
-        "total_runs_with_submissions": count("submission_exists"),
-        "total_valid_submissions": count("valid_submission"),
-        "total_medals": count("any_medal"),
-        "total_gold_medals": count("gold_medal"),
-        "total_silver_medals": count("silver_medal"),
-        "total_bronze_medals": count("bronze_medal"),
-        "total_above_median": count("above_median"),
-        "competition_reports": reports,
-    }
-
-
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None

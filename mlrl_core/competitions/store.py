@@ -160,13 +160,14 @@ def list_competitions(data_dir: Path | None = None) -> list[Listed]:
 
 
 def _holds(folder: Path, digest: str) -> bool:
-    """True when ``folder`` was made from this very spec; MlrlError when it holds something that is not ours."""
+    """True when ``folder`` was made from this very spec and is whole; MlrlError when it holds something not ours."""
     if not folder.exists():
         return False
     file = read_file(folder / FILE_NAME) if (folder / FILE_NAME).is_file() else None
     if file is None or file.source != "builtin":
         raise MlrlError(f"{folder} holds something else: move it away or choose another data directory with --data-dir")
-    return file.spec_digest == digest
+    paths = (file.answers, file.sample_submission, *(f"{file.public_dir}/{name}" for name in ("train.csv", "test.csv")))
+    return file.spec_digest == digest and all((folder / path).is_file() for path in paths)
 
 
 def _make_open_folder(folder: Path) -> None:
@@ -204,6 +205,10 @@ def _nearest(competition_id: str, known: list[str]) -> str:
 
 
 def _not_builtin(competition_id: str) -> str:
+    from mlrl_core.competitions.mlebench.specs import PAPER12
+
+    if competition_id in PAPER12:
+        return f"'{competition_id}' is MLE-bench's: 'mlebench prepare -c {competition_id} --data-dir DIR' gets its data"
     known = sorted(BUILTIN)
     return f"no built-in competition '{competition_id}'{_nearest(competition_id, known)} (built in: {', '.join(known)})"
 

@@ -106,6 +106,8 @@ def test_prepare_is_idempotent_and_repairs_an_older_spec(tmp_path: Path) -> None
     toml = tmp_path / "micro-regression" / "competition.toml"
     toml.write_text(toml.read_text().replace("spec_digest = ", 'spec_digest = "old" #'))
     assert prepare_competition("micro-regression", tmp_path).answers_path.stat().st_mtime_ns != stamp
+    first.answers_path.unlink()
+    assert prepare_competition("micro-regression", tmp_path).answers_path.is_file()
     assert {path.name for path in tmp_path.iterdir()} == {"micro-regression", ".prepare.lock"}
 
 
@@ -144,6 +146,8 @@ def test_unknown_and_unprepared_competitions_are_explained(tmp_path: Path) -> No
         load_competition("diamond", tmp_path)
     with pytest.raises(MlrlError, match="mlrl competitions prepare diamonds"):
         load_competition("diamonds", tmp_path)
+    with pytest.raises(MlrlError, match="mlebench prepare -c leaf-classification"):
+        prepare_competition("leaf-classification", tmp_path)
     with pytest.raises(MlrlError, match="did you mean 'penguins'"):
         prepare_competition("penguin", tmp_path)
     with pytest.raises(MlrlError, match=r"has no competition\.toml"):

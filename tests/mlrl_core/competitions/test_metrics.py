@@ -125,3 +125,12 @@ def test_predictions_at_or_below_minus_one_have_no_rmsle() -> None:
     with pytest.raises(MetricError) as caught:
         rmsle(np.array([1.0]), np.array([-1.0]))
     assert caught.value.reason == "out_of_range"
+
+
+def test_classes_of_a_binary_metric_may_be_words(tmp_path: Path) -> None:
+    competition = a_competition(tmp_path, "auc")
+    write(tmp_path / "answers.csv", ["id", "t1"], [["a", "no"], ["b", "yes"], ["c", "no"]])
+    write(tmp_path / "submission.csv", ["id", "t1"], [["a", "0.1"], ["b", "0.9"], ["c", "0.2"]])
+    assert grade_file(competition, tmp_path / "submission.csv").raw == 1.0
+    numbers = a_competition(tmp_path, "rmse")
+    assert grade_file(numbers, tmp_path / "submission.csv").reason == "bad_answers"

@@ -85,6 +85,7 @@ def oracle_log_loss(kind: str) -> Callable[[Frame, Frame], float]:
             assert set(submission.columns) == set(answers.columns) or kind == "lmsys"
             values = submission[classes]
         if kind == "lmsys":
+            sorted_by("id", submission, answers)
             assert values.sum(axis=1).round(6).eq(1).all()
         else:
             assert np.all(np.isclose(values.sum(axis=1), 1, atol=1e-6))
@@ -147,6 +148,12 @@ def right_submission(competition_id: str, rng: random.Random) -> tuple[list[list
     n = rng.randint(2, 9)
     text_ids = competition_id not in ("leaf-classification", "lmsys-chatbot-arena") and "tabular" not in competition_id
     ids = [f"row{rng.randint(0, 10**6)}x" if text_ids else str(rng.randint(0, 10**4)) for _ in range(n)]
+    if rng.random() < 0.3:  # ids that look like something else, or come twice
+        odd = ["00e1", "0e5", "007", "7", "7.0", "True", "1e3", "a b", "A", "-3", " x"]
+        if competition_id not in ("leaf-classification", "spooky-author-identification"):
+            odd.append("NA")  # those two compare lists, in which the one NaN object of a text column equals itself
+        ids = [rng.choice(odd) for _ in ids]
+    words = rng.random() < 0.3
     header = [spec.rules.id_column or "id", *spec.rules.target_columns]
     answers, submission = [header], [list(header)]
     for index, row_id in enumerate(ids):
@@ -157,7 +164,8 @@ def right_submission(competition_id: str, rng: random.Random) -> tuple[list[list
             true, predicted = rng.randrange(k), [repr(w / total) for w in weights]
             answers.append([row_id, *("1" if c == true else "0" for c in range(k))])
         elif spec.metric in ("auc", "mean_column_auc"):
-            answers.append([row_id, *(str((index + c + rng.randrange(2)) % 2) for c in range(len(header) - 1))])
+            labels = ["False", "True"] if words else ["0", "1"]
+            answers.append([row_id, *(labels[(index + c + rng.randrange(2)) % 2] for c in range(len(header) - 1))])
             predicted = [repr(round(rng.random(), rng.choice([1, 3]))) for _ in header[1:]]
         elif spec.metric in ("accuracy", "quadratic_weighted_kappa"):
             answers.append([row_id, str(rng.randint(1, 6))])
@@ -222,7 +230,7 @@ def oracle(competition_id: str, submission: bytes, answers: bytes) -> float | No
 
 @pytest.mark.parametrize("competition_id", list(ORACLES))
 @given(seed=st.integers(0, 2**32), damages=st.integers(0, 3))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_scores_are_those_of_the_libraries(competition_id: str, seed: int, damages: int) -> None:
     rng = random.Random(seed)
     answers, submission = right_submission(competition_id, rng)
