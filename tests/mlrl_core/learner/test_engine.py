@@ -255,6 +255,21 @@ def test_gradients_that_stay_non_finite_end_the_run(
         engine.check_finite()
 
 
+def test_a_bfloat16_backbone_keeps_fp32_adapters_and_agrees_roughly(
+    backbone: Path, make_config: MakeConfig, make_rows: MakeRows
+) -> None:
+    engines = [Engine(backbone, make_config(f"policy.dtype={dtype}")) for dtype in ("float32", "bfloat16")]
+    rows = make_rows(LENGTHS, prompts=2)
+    batch = TensorBatch.of(rows)
+    exact, rough = (e.compute_log_probs(e.deal(rows, range(len(rows)), batch), batch) for e in engines)
+    on = batch.response_mask.bool()
+    assert 0 < (exact - rough)[on].abs().mean() < 0.1
+    assert all(p.dtype == torch.float32 for p in engines[1].network.trainable().values())
+    metrics = engines[1].update(rows)
+    assert all(math.isfinite(value) for value in metrics.values())
+    assert metrics["adapter/delta_norm"] > 0
+
+
 def test_rows_of_another_tokenizer_are_refused(backbone: Path, make_config: MakeConfig, make_rows: MakeRows) -> None:
     rows = [replace(make_rows([1])[0], response_ids=(9999,))]
     with pytest.raises(MlrlError, match="token id 9999"):
