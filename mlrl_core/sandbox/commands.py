@@ -1,9 +1,13 @@
-"""``mlrl sandbox build | run | check | sweep``: a Typer application that the main command mounts."""
+"""``mlrl sandbox build | run | check | sweep``: a Typer application that the main command mounts.
+
+Part of the command line, not of the leaf: it may look into competitions (what to mask) and instrumentation.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import secrets
 import tempfile
 from pathlib import Path
 from typing import Annotated, Any
@@ -61,10 +65,12 @@ def run(
     memory_mb: Annotated[int | None, typer.Option(help="MiB.")] = None,
     overrides: _Set = None,
     env: Annotated[list[str] | None, typer.Option(help="K=V, added to the program's environment; repeatable.")] = None,
+    instrument: Annotated[str, typer.Option(help="ast inserts milestone prints first, none does not.")] = "none",
     submission: Annotated[Path | None, typer.Option(help="Where to put the collected submission.")] = None,
     as_json: _Json = False,
 ) -> None:
     """Run one program and print what happened. Exit code 0 whatever the program did, 3 when the sandbox failed."""
+    from mlrl_core.competitions import label_files
     from mlrl_core.sandbox import open_sandbox
 
     chosen = list(overrides or ())
@@ -82,9 +88,18 @@ def run(
         if data is None:
             data = Path(folder) / "inputs"
             data.mkdir()
-        sandbox = open_sandbox(_config(backend, chosen), run_key="sandbox-run", env=variables)
+        source, nonce, milestones = _instrumented(source, instrument)
+        sandbox = open_sandbox(
+            _config(backend, chosen), run_key="sandbox-run", env=variables, masked_files=label_files()
+        )
         try:
-            result = sandbox.run(source, data, collect_to=submission or Path(folder) / "submission.csv")
+            result = sandbox.run(
+                source,
+                data,
+                collect_to=submission or Path(folder) / "submission.csv",
+                nonce=nonce,
+                milestones=milestones,
+            )
             report = execution_report(dataclasses.asdict(result))
         except InfraError as error:
             report = _infra_report(str(error))
@@ -142,6 +157,20 @@ def _infra_report(detail: str) -> dict[str, Any]:
         "detail": detail,
         "submission": {"state": "not_collected", "reason": None, "bytes": 0},
     }
+
+
+def _instrumented(source: str, inserter: str) -> tuple[str, str, tuple[str, ...]]:
+    """(program to run, nonce, milestones)."""
+    if inserter == "none":
+        return source, "", ()
+    if inserter != "ast":
+        raise MlrlError(f"--instrument {inserter}: choose ast or none")
+    from mlrl_core.instrumentation import instrument
+
+    program = instrument(source, "ast", secrets.token_hex(8))
+    if program.fallback_reason:
+        typer.echo(f"not instrumented: {program.fallback_reason}", err=True)
+    return program.source, program.nonce, program.milestones
 
 
 def _variable(item: str) -> tuple[str, str]:

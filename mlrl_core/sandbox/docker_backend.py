@@ -83,6 +83,7 @@ class DockerSandbox:
         self._running = 0
         self._changed = threading.Condition()
         self.closing = threading.Event()
+        self._worker = os.getpid()
         atexit.register(self.close)
 
     def run(
@@ -138,8 +139,8 @@ class DockerSandbox:
 
     def close(self) -> None:
         """End the programs (their runs raise InfraError) and remove what is left of this sandbox."""
-        if self.closing.is_set():
-            return
+        if self.closing.is_set() or os.getpid() != self._worker:
+            return  # the second: a forked child of the worker, nothing here is its own
         self.closing.set()
         atexit.unregister(self.close)
         with self._changed:

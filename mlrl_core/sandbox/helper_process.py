@@ -86,7 +86,7 @@ class HelperProcess:
 
     def expect(self, event: str, timeout_s: float = _REPLY_S) -> tuple[dict[str, Any], list[int]]:
         """The next message, which must be ``event``."""
-        if not select.select([self.socket], [], [], timeout_s)[0]:
+        if not _readable(self.socket.fileno(), timeout_s):
             raise InfraError(f"the sandbox helper did not answer `{event}` within {timeout_s:g} s")
         message, fds = self.receive()
         if message["event"] != event:
@@ -122,7 +122,14 @@ class HelperProcess:
 
     def _last_words(self) -> str:
         stream = self._process.stderr
-        if stream is None or not select.select([stream], [], [], 0.2)[0]:
+        if stream is None or not _readable(stream.fileno(), 0.2):
             return ""
         lines = os.read(stream.fileno(), 8192).decode("utf-8", "replace").strip().splitlines()
         return f": {lines[-1]}" if lines else ""
+
+
+def _readable(fd: int, timeout_s: float) -> bool:
+    """poll, because select ends at descriptor 1023 and a worker may hold more."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(timeout_s * 1000))

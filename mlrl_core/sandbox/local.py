@@ -74,6 +74,7 @@ class LocalSandbox:
         self._idle: list[HelperProcess] = []
         self._busy: set[HelperProcess] = set()
         self._closed = False
+        self._worker = os.getpid()
         atexit.register(self.close)
 
     def launch(self, slot: Slot, run_id: str) -> Launch:
@@ -147,6 +148,8 @@ class LocalSandbox:
     def close(self) -> None:
         """End the helpers and their programs (their runs raise InfraError) and remove this instance's folder."""
         atexit.unregister(self.close)
+        if os.getpid() != self._worker:
+            return  # a forked child of the worker: nothing here is its own
         with self._idle_again:
             self._closed = True
             idle, self._idle = self._idle, []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -14,10 +15,13 @@ from mlrl_core.sandbox import Sandbox
 from mlrl_core.sandbox.preflight import preflight, run_canaries
 from mlrl_core.sandbox.sweep import Swept, sweep_engine, sweep_host
 
+log = logging.getLogger(__name__)
+
 _CANARY = """{imports}
 assert open("input/canary.csv").read() == "id\\n1\\n"
 open("submission.csv", "w").write("id\\n1\\n")
 """
+PROOF_S = 120.0
 Start = Callable[[SandboxConfig], Sandbox]
 
 
@@ -86,19 +90,23 @@ def _proved(config: SandboxConfig, name: str, start: Start) -> Sandbox:
 
     Raises MlrlError with what went wrong.
     """
-    sandbox: Sandbox | None = None
+    if name == "process":
+        log.warning(
+            "UNSAFE sandbox: programs run as plain processes of this user and can read, write and reach all that "
+            "this user can. Install bubblewrap or docker."
+        )
     try:
-        sandbox = start(config)
-        _run_ordinary_program(sandbox)
+        # With patience: a busy machine, or a disk that reads the packages for the first time, is no broken one.
+        sandbox = start(config.model_copy(update={"time_limit_s": max(config.time_limit_s, PROOF_S)}))
+        try:
+            _run_ordinary_program(sandbox)
+        finally:
+            sandbox.close()
         if not sandbox.unsafe:
             preflight(config, start, sandbox.description)
-    except BaseException as error:
-        if sandbox is not None:
-            sandbox.close()
-        if isinstance(error, InfraError):
-            raise MlrlError(f"{name} does not work here: {error}") from None
-        raise
-    return sandbox
+        return start(config)
+    except InfraError as error:
+        raise MlrlError(f"{name} does not work here: {error}") from None
 
 
 def _run_ordinary_program(sandbox: Sandbox) -> None:

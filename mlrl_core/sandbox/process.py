@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -14,8 +13,6 @@ from mlrl_core.sandbox.helper_process import Setup
 from mlrl_core.sandbox.host import runtime_dir
 from mlrl_core.sandbox.local import Launch, LocalSandbox
 from mlrl_core.sandbox.slots import Slot
-
-log = logging.getLogger(__name__)
 
 
 class ProcessSandbox(LocalSandbox):
@@ -30,10 +27,6 @@ class ProcessSandbox(LocalSandbox):
         setup = Setup(stage="", trees=(), etc={}, isolate=False, seccomp=base64.b64encode(b"").decode())
         super().__init__(config, runtime, setup, foreign_user=False)
         self.description = "UNSAFE: plain processes of this user, nothing is contained"
-        log.warning(
-            "UNSAFE sandbox: programs run as plain processes of this user and can read, write and reach all that "
-            "this user can. Install bubblewrap or docker."
-        )
 
     def launch(self, slot: Slot, run_id: str) -> Launch:
         workdir = str(self._own / run_id)

@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from mlrl_core.config.environment import SandboxConfig
 from mlrl_core.errors import MlrlError
 from mlrl_core.sandbox import Sandbox
 from mlrl_core.sandbox.host import FIRST_UID
 from mlrl_core.sandbox.owners import owner_name
+from tests.mlrl_core.sandbox.fake_sandbox import FakeSandbox
 from tests.mlrl_core.sandbox.private_engine import answering_url, private_engine, why_not
 from tests.mlrl_core.sandbox.world import World, host_state, make_world, own_groups, own_processes
 
@@ -32,6 +34,8 @@ PROGRAM_LIMITS = SandboxConfig(
     submission_mb=4,
     slots=1,
 )
+# For property tests: a busy machine is no failure.
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 _ENGINE_URL: list[str] = []
 UIDS = range(FIRST_UID, FIRST_UID + 64)
 
@@ -111,6 +115,8 @@ def open_for_tests(request: pytest.FixtureRequest) -> Iterator[Opener]:
             values: dict[str, object] = {"backend": backend, **limits}
             if backend == "docker":
                 values["engine_url"] = request.getfixturevalue("engine")
+            if backend == "fake":
+                return FakeSandbox(PROGRAM_LIMITS.model_copy(update=limits))
             try:
                 config = PROGRAM_LIMITS.model_copy(update=values)
                 opened[key] = open_sandbox(config, run_key="tests", env=env)

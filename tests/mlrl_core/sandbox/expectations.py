@@ -33,14 +33,18 @@ class Program:
         return GUARD in self.source
 
 
+def promises_of(source: str) -> dict[str, str]:
+    """The ``key=value`` parts of a first line ``# expect: ...``; empty where there is none."""
+    first = source.partition("\n")[0]
+    if not first.startswith("# expect: "):
+        return {}
+    parts = (part.partition("=") for part in first.removeprefix("# expect: ").split("; "))
+    return {key: value for key, equals, value in parts if equals and key in KEYS}
+
+
 def read_program(path: Path) -> Program:
-    first = path.read_text().splitlines()[0]
-    assert first.startswith("# expect: "), f"{path.name}: no `# expect:` line"
-    promises = {}
-    for part in first.removeprefix("# expect: ").split("; "):
-        key, equals, value = part.partition("=")
-        if equals and key in KEYS:
-            promises[key] = value
+    promises = promises_of(path.read_text())
+    assert promises, f"{path.name}: no `# expect:` line"
     return Program(path, promises)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from mlrl_core.sandbox.helper.linux import PR_SET_PDEATHSIG, set_process_flag
 from mlrl_core.sandbox.image.build import cache_dir
 
 
@@ -64,7 +66,8 @@ def private_engine() -> Iterator[str]:
         stdout=log,
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,
-        start_new_session=True,
+        start_new_session=True,  # a terminal's Ctrl-C is the tests' to handle
+        preexec_fn=lambda: set_process_flag(PR_SET_PDEATHSIG, signal.SIGTERM),  # a killed test run leaves no engine
     )
     try:
         import docker

@@ -49,6 +49,15 @@ def test_run_prints_the_fixed_keys(program: Path, tmp_path: Path) -> None:
     assert (tmp_path / "kept.csv").read_text() == "id\n1\n"
 
 
+def test_run_with_milestones(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import csv\nprint('imported packages')\nraise SystemExit(1)\n")
+    done = invoke("run", str(program), *BASE, "--instrument", "ast", "--json")
+    report = json.loads(done.stdout)  # type: ignore[attr-defined]
+    assert report["milestones"] == ["imported packages"]
+    assert report["stdout"]["tail"] == "imported packages\n"  # the program's own line; the inserted one is gone
+
+
 def test_run_for_people(program: Path, tmp_path: Path) -> None:
     done = invoke("run", str(program), *BASE, "--inputs", str(tmp_path / "inputs"), "--env", "GREETING=\x1b[31mred")
     assert "red id" in done.stdout  # type: ignore[attr-defined]

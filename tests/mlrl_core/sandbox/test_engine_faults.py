@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import requests
 import urllib3
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mlrl_core.config.environment import SandboxConfig
@@ -22,6 +22,7 @@ from mlrl_core.sandbox.collector import Submission
 from mlrl_core.sandbox.docker_backend import DockerSandbox
 from mlrl_core.sandbox.docker_places import read_member
 from mlrl_core.sandbox.output import START_LINE
+from tests.mlrl_core.sandbox.conftest import UNHURRIED
 from tests.mlrl_core.sandbox.fake_engine import FakeEngine, api_error
 
 CONFIG = SandboxConfig(backend="docker", time_limit_s=1.0, memory_mb=256, slots=2, output_limit_mb=1, out_mb=4)
@@ -237,7 +238,7 @@ def test_unknown_runtime_is_the_users_to_mend(engine: FakeEngine) -> None:
         DockerSandbox(config, "faults", {}, client=engine)
 
 
-@settings(max_examples=300)
+@UNHURRIED
 @given(st.lists(st.binary(max_size=700), max_size=8), st.integers(0, 4000))
 def test_the_archive_reader_never_fails_otherwise(chunks: list[bytes], cap: int) -> None:
     try:

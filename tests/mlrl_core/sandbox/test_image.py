@@ -24,7 +24,7 @@ def run(world: World, open_for_tests: Opener, tmp_path: Path) -> Run:
     """Runs a program in the image and returns what it printed."""
 
     def in_image(source: str) -> str:
-        sandbox = open_for_tests("docker", time_limit_s=60, memory_mb=1024)
+        sandbox = open_for_tests("docker", time_limit_s=300, memory_mb=1024)
         result = sandbox.run(source, world.inputs, collect_to=tmp_path / "s")
         assert (result.status, result.stderr.tail) == ("ok", "")
         return result.stdout.head

@@ -21,6 +21,7 @@ from tests.mlrl_core.sandbox.conftest import PROGRAM_LIMITS, unavailable
 from tests.mlrl_core.sandbox.expectations import PROGRAMS, result_line
 from tests.mlrl_core.sandbox.world import SECRET, World
 
+UNHURRIED_LIMITS = PROGRAM_LIMITS.model_copy(update={"time_limit_s": 60.0})
 ALLOW_ALL = base64.b64encode(struct.pack("HBBI", 0x06, 0, 0, 0x7FFF0000)).decode()
 Change = Callable[[list[str]], list[str]]
 
@@ -43,7 +44,7 @@ def weakened() -> Iterator[Callable[..., Weakened]]:
         world: World,
         change: Change | None = None,
         no_filter: bool = False,
-        base: SandboxConfig = PROGRAM_LIMITS,
+        base: SandboxConfig = UNHURRIED_LIMITS,
         **more: object,
     ) -> Weakened:
         env = {**world.env, **{key: str(value) for key, value in more.items() if key.isupper()}}

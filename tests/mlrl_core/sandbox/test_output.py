@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from mlrl_core.records import StreamCapture
 from mlrl_core.sandbox.output import START_LINE, MilestoneFilter, StartLine, StreamKeeper, capture_text
+from tests.mlrl_core.sandbox.conftest import UNHURRIED
 
 NONCE = "f3a9"
 LABELS = ("imported packages", "training loss", "trained model")
@@ -42,6 +43,7 @@ def chunked(data: bytes, sizes: list[int]) -> list[bytes]:
     return [*chunks, data[start:]]
 
 
+@UNHURRIED
 @given(pieces, cuts)
 def test_milestones_do_not_depend_on_chunks(parts: list[bytes], sizes: list[int]) -> None:
     data = b"".join(parts)
@@ -52,6 +54,7 @@ def test_milestones_do_not_depend_on_chunks(parts: list[bytes], sizes: list[int]
     assert (cut.seen, cut.values, cut.out_of_order) == (whole.seen, whole.values, whole.out_of_order)
 
 
+@UNHURRIED
 @given(st.binary(max_size=300), cuts)
 def test_keeper_does_not_depend_on_chunks(data: bytes, sizes: list[int]) -> None:
     whole, cut = StreamKeeper(40), StreamKeeper(40)
@@ -63,6 +66,7 @@ def test_keeper_does_not_depend_on_chunks(data: bytes, sizes: list[int]) -> None
     assert cut.truncated == (len(data) > 80)
 
 
+@UNHURRIED
 @given(st.binary(max_size=40), cuts)
 def test_start_line_does_not_depend_on_chunks(rest: bytes, sizes: list[int]) -> None:
     parser = StartLine()

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlrl_core.sandbox.sanitise import fenced, one_line, sanitise
+from tests.mlrl_core.sandbox.conftest import UNHURRIED
 
 
 @pytest.mark.parametrize(
@@ -32,6 +33,7 @@ def test_sanitise(printed: str, shown: str) -> None:
     assert sanitise(printed) == shown
 
 
+@UNHURRIED
 @given(st.text())
 def test_nothing_that_acts_is_left(text: str) -> None:
     clean = sanitise(text)
@@ -41,6 +43,7 @@ def test_nothing_that_acts_is_left(text: str) -> None:
     assert len(one_line(text).splitlines()) <= 1
 
 
+@UNHURRIED
 @given(st.text(alphabet="`ab\n"))
 def test_a_fence_is_never_closed_from_inside(text: str) -> None:
     lines = fenced(text).split("\n")
