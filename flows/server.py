@@ -143,6 +143,16 @@ def _free_port() -> int:
 
 def _serve(url: str) -> None:
     """The child: serve until the parent's end of standard input closes."""
+    servers: list[Any] = []
+
+    def watch() -> None:
+        sys.stdin.buffer.read()
+        for server in servers:
+            server.should_exit = True
+        time.sleep(_STOP_LIMIT_S - 1 if servers else 0)
+        os._exit(0)
+
+    threading.Thread(target=watch, daemon=True).start()  # before the imports, which take seconds
     for service in _IDLE_SERVICES:
         os.environ.setdefault(f"PREFECT_SERVER_SERVICES_{service}_ENABLED", "false")
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
@@ -150,18 +160,10 @@ def _serve(url: str) -> None:
     import uvicorn
     from prefect.server.api.server import create_app
 
-    app = _soon_again(create_app(final=True))
     port = int(url.rsplit(":", 1)[1].split("/")[0])
-    server = uvicorn.Server(uvicorn.Config(app, host=_HOST, port=port, log_level="warning"))
-
-    def watch() -> None:
-        sys.stdin.buffer.read()
-        server.should_exit = True
-        time.sleep(_STOP_LIMIT_S - 1)
-        os._exit(0)
-
-    threading.Thread(target=watch, daemon=True).start()
-    server.run()
+    app = _soon_again(create_app(final=True))
+    servers.append(uvicorn.Server(uvicorn.Config(app, host=_HOST, port=port, log_level="warning")))
+    servers[0].run()
 
 
 def _soon_again(app: Any) -> Any:
