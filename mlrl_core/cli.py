@@ -44,6 +44,18 @@ def train(
 
 
 @app.command()
+def warmstart(
+    profile: Annotated[str, typer.Option(help="Profile or .toml file.")] = "nano",
+    competition: Annotated[str | None, typer.Option(help="Competition, instead of the profile's.")] = None,
+    overrides: Annotated[list[str] | None, typer.Option("--set", help="Configuration; repeatable.")] = None,
+) -> None:
+    """Make the policy that a run begins with (`mlrl train` does it too): built once, then found."""
+    from mlrl_core.commands.train import warmstart as make
+
+    make(profile, competition, overrides or ())
+
+
+@app.command()
 def runs(
     root: Annotated[Path, typer.Argument(help="Folder that holds runs.")] = Path("runs"), as_json: _Json = False
 ) -> None:

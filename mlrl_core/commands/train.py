@@ -65,6 +65,19 @@ def plan(profile: str, competition: str | None, seed: int | None, overrides: Seq
     return load_config(profile, [*chosen, *overrides], seed)
 
 
+def warmstart(profile: str, competition: str | None, overrides: Sequence[str]) -> None:
+    """Prepare the competition and version 0's backbone, and say where it lies."""
+    from mlrl_core.agent import prepare_policy
+    from mlrl_core.competitions import open_competition
+    from mlrl_core.reporting.live import display
+
+    config = plan(profile, competition, None, overrides)
+    console = Console()
+    with display(console, config.steps) as listener:
+        backbone = prepare_policy(config, open_competition(config.competition), listener.progress)
+    console.print(f"policy: {backbone}\nnext: mlrl train --profile {profile}", markup=False, soft_wrap=True)
+
+
 def default_run_dir(config: RunConfig) -> Path:
     """``runs/diamonds-nano-0-1129-2231``."""
     return Path("runs") / f"{config.competition.id}-{config.profile}-{config.seed}-{datetime.now():%m%d-%H%M%S}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import threading
@@ -160,6 +161,15 @@ def test_step_metrics_keep_to_the_known_keys_and_count_what_is_not_finite(tmp_pa
     assert "actor/grad_norm" not in metrics
     assert "reward/valid_sem" not in metrics  # one valid solution has no standard error
     assert metrics["cum/wall_s"] == 2.0
+
+
+def test_every_key_that_the_learner_writes_is_known() -> None:
+    folder = Path(__file__).parents[3] / "mlrl_core" / "learner"
+    text = "".join(path.read_text() for path in folder.glob("*.py"))
+    families = "actor|critic|learner|mismatch_kl|sampling|timing_s|adapter|advantage|duration_weight|rollout_is_ess"
+    written = set(re.findall(rf'"((?:{families})(?:/\w+)+)"', text)) | {"rollout_is_ess"}
+    assert len(written) > 20
+    assert written <= LEARNER_KEYS
 
 
 def test_importing_the_package_imports_no_mlflow() -> None:
