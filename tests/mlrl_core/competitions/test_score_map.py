@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlrl_core.competitions import Competition, map_score
@@ -63,6 +63,7 @@ def test_board_rank() -> None:
 
 @pytest.mark.parametrize("metric", sorted(METRICS))
 @given(raw=st.floats(allow_nan=False, allow_infinity=False))
+@settings(deadline=None)
 def test_every_finite_score_maps_to_a_finite_one_and_better_is_never_worth_less(metric: str, raw: float) -> None:
     bounds = (1.0, 0.1) if METRICS[metric].is_lower_better else (0.1, 1.0)
     any_competition = competition(metric, *bounds)
