@@ -54,5 +54,6 @@ class LearnerConfig(Section):
     ranks: int = Field(1, ge=1)
     device: Literal["cpu", "cuda"] = "cpu"
     threads: int = Field(0, ge=0)  # of each rank; 0 = all cores, shared between the ranks
+    mismatch_limit: float = Field(0.1, gt=0)  # mean |log-prob of learner - of sampler| that a new process accepts
     start_deadline_s: float = Field(300, gt=0)
     update_deadline_s: float = Field(1800, gt=0)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlrl_core.config import config_digest, load_run_config
 from mlrl_core.errors import MlrlError
-from mlrl_core.learner.batch_file import read_batch
+from mlrl_core.learner.batch_file import BatchRow, read_batch
 from mlrl_core.learner.session import Session, get, put
 from mlrl_core.learner.versions import Manifest, VersionStore, folder_digest
 
@@ -48,6 +48,7 @@ class Worker:
         self.state = "loading"
         self.engine: Engine | None = None
         self.idle_since = time.monotonic()
+        self.sampler_checked = False
 
     def run(self) -> None:
         """Serve until the process is ended."""
@@ -107,6 +108,7 @@ class Worker:
             rows = read_batch(Path(batch_path), digest)
         except MlrlError as error:
             raise Refused(str(error)) from None
+        self._check_sampler(rows)
         read_s = time.monotonic() - started
         metrics = engine.update(rows)
         engine.check_finite()
@@ -124,6 +126,22 @@ class Worker:
         total_s = time.monotonic() - started
         timings = {"read_s": read_s, "train_s": trained_s, "publish_s": total_s - read_s - trained_s}
         return self._result(engine.version, timings | {"total_s": total_s})
+
+    def _check_sampler(self, rows: list[BatchRow]) -> None:
+        """Once per process: what the sampler says of its tokens must be what this policy says of them."""
+        if self.sampler_checked:
+            return
+        engine, limit = self._engine, self.config.learner.mismatch_limit
+        engine.check_ids(rows)
+        gap = engine.sampler_gap(rows)
+        if gap is not None and gap > limit:
+            raise Refused(
+                f"the sampler's log-probabilities of version {engine.version} differ from the learner's by {gap:.3g} "
+                f"on average (learner.mismatch_limit {limit:g}): check that it serves this version's adapter, at "
+                f"temperature {self.config.sampling.temperature:g}, with log-probabilities after temperature, without "
+                f"top-p, top-k or penalties, in a dtype near {self.config.policy.dtype}"
+            )
+        self.sampler_checked = gap is not None
 
     def _result(self, version: int, timings: dict[str, float]) -> dict[str, Any]:
         folder = str(self.store.path(version))

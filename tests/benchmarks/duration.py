@@ -1,4 +1,4 @@
-"""Measure the tables of docs/duration.md: ``python -m tests.benchmarks.duration --seeds 20 --picture docs/duration.png``.
+"""Measure the tables of docs/duration.md: ``python -m tests.benchmarks.duration --picture docs/duration.png``.
 
 Prints two Markdown tables. The full run takes about a quarter of an hour of one core, nearly all of it the windows.
 """
@@ -58,7 +58,7 @@ def draw(rows: list[tuple[str, list[float]]], path: Path) -> None:
     axes.set_yticks(range(len(rows)), [name for name, _ in rows])
     axes.invert_yaxis()
     axes.set_xlabel("share of the slow programs among admitted ones, after weighting")
-    axes.legend(loc="lower right")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=len(WEIGHTINGS) + 1, fontsize="small")
     figure.tight_layout()
     figure.savefig(path, dpi=120)
 

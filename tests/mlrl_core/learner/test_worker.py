@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from mlrl_core.learner import versions
 from mlrl_core.learner.batch_file import BatchRow, read_batch, write_batch
 from mlrl_core.learner.engine import Engine
 from mlrl_core.learner.session import Session
+from mlrl_core.learner.tensors import TensorBatch
 from mlrl_core.learner.versions import VersionStore
 from mlrl_core.learner.worker import Refused, Worker
 
@@ -166,6 +168,31 @@ def test_the_same_batch_twice_is_one_update_and_other_rows_are_refused(
     with pytest.raises(Refused, match="was the file changed"):
         worker.update(**{**batch(2), "digest": "0" * 64})
     assert worker.update(**batch(2))["version"] == 2
+
+
+def test_a_sampler_with_other_numbers_is_refused_before_anything_is_trained(
+    start: Callable[..., Worker], make_rows: MakeRows, tmp_path: Path
+) -> None:
+    """The sampler forgets the temperature: one line says what to look at. Its honest numbers are accepted."""
+    worker = start("learner.mismatch_limit=0.1")
+    engine, rows = worker._engine, make_rows([6, 5, 9])
+    tensors = TensorBatch.of(rows)
+    path = tmp_path / "batch.parquet"
+
+    def request(temperature: float) -> dict[str, Any]:
+        engine.network.temperature = temperature
+        log_probs = engine.compute_log_probs(engine.deal(rows, range(3), tensors), tensors)
+        engine.network.temperature = worker.config.sampling.temperature
+        said = [
+            replace(r, rollout_log_probs=tuple(log_probs[i, : len(r.response_ids)].tolist()))
+            for i, r in enumerate(rows)
+        ]
+        return {"batch_id": "1", "batch_path": str(path), "digest": write_batch(path, said), "parent_version": 0}
+
+    with pytest.raises(Refused, match=r"temperature 0\.7"):
+        worker.update(**request(1.0))
+    assert len(VersionStore(tmp_path).chain()) == 1
+    assert worker.update(**request(0.7))["version"] == 1
 
 
 def test_rate_zero_is_published_as_unchanged_and_a_rate_too_small_is_a_mistake(

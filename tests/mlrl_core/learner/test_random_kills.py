@@ -1,0 +1,99 @@
+"""SIGKILL of the worker, of the client, or of both, at random moments: no update lost, none applied twice."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mlrl_core.config import RunConfig, dump_toml
+from mlrl_core.learner.batch_file import BatchRow, read_batch, write_batch
+from mlrl_core.learner.engine import Engine
+from mlrl_core.learner.versions import VersionStore
+
+MakeConfig = Callable[..., RunConfig]
+MakeRows = Callable[..., list[BatchRow]]
+KILLS = 20
+UPDATES = 400
+
+
+class Client:
+    """The update program as a child, and the pid of its latest worker."""
+
+    def __init__(self, folder: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.mlrl_core.learner.update_program", str(folder)],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[3],
+        )
+        self.worker: int | None = None
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.strip().isdigit():
+                self.worker = int(line)
+
+    def kill_worker(self) -> None:
+        if self.worker is not None:
+            try:
+                os.kill(self.worker, signal.SIGKILL)
+            except ProcessLookupError:
+                return  # it is between two workers
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(10)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_random_kills_lose_and_repeat_nothing(
+    backbone: Path, make_config: MakeConfig, make_rows: MakeRows, tmp_path: Path
+) -> None:
+    rng = random.Random(0)
+    (tmp_path / "backbone").symlink_to(backbone)
+    config = make_config("ppo.epochs=1", "ppo.minibatches=1")
+    (tmp_path / "config.toml").write_text(dump_toml(config))
+    for number in range(1, UPDATES + 1):
+        rows = make_rows([4, 3, 6], seed=number, version=number - 1)
+        write_batch(tmp_path / "batches" / f"{number:05d}.parquet", rows)
+    store = VersionStore(tmp_path / "run")
+    client = Client(tmp_path)
+    try:
+        for _ in range(KILLS):
+            before = len(store.chain())
+            give_up = time.monotonic() + 120
+            while len(store.chain()) == before and time.monotonic() < give_up:
+                time.sleep(0.02)  # it works again
+            time.sleep(rng.random())
+            what = rng.choice(["worker", "client", "both"])
+            if what != "client":
+                client.kill_worker()
+            if what != "worker":
+                client.kill()
+                client = Client(tmp_path)
+        made = len(store.chain()) - 1
+        assert made >= KILLS
+    finally:
+        client.kill()
+    time.sleep(1)  # its worker sees the end of its stdin
+    chain = store.chain()
+    assert [m.batch_id for m in chain] == [None, *map(str, range(1, len(chain)))]
+
+    undisturbed = Engine(backbone, config)
+    for manifest in chain[1:]:
+        undisturbed.update(read_batch(tmp_path / "batches" / f"{manifest.version:05d}.parquet"))
+    undisturbed.export_adapter(tmp_path / "expected")
+    actual = store.path(chain[-1].version) / "adapter" / "adapter_model.safetensors"
+    assert actual.read_bytes() == (tmp_path / "expected" / "adapter_model.safetensors").read_bytes()
