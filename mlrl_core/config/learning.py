@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -26,8 +26,11 @@ class PPOConfig(Section):
     clip: float = Field(0.2, gt=0, lt=1)
     dual_clip: float = Field(3.0, gt=1)
     value_clip: float = Field(0.5, gt=0)
-    kl_coef: float = Field(0.001, ge=0)
+    kl_coef: float = Field(0.001, ge=0)  # of the KL to the reference
+    kl_place: Literal["reward", "loss"] = "reward"
+    step_kl_coef: float = Field(0.0, ge=0)  # of the KL to the sampling policy, in the loss
     entropy_coef: float = Field(0.0, ge=0)
+    adam_betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)
     learning_rate: float = Field(1e-5, ge=0, le=1)
     critic_learning_rate: float = Field(1e-5, ge=0, le=1)
     max_grad_norm: float = Field(1.0, gt=0)

@@ -265,7 +265,7 @@ class Engine:
 
     def _adamw(self, role: Trained, learning_rate: float) -> torch.optim.AdamW:
         parameters = list(self.network.trainable(role).values())
-        optimizer = torch.optim.AdamW(parameters, lr=learning_rate, weight_decay=0.0)
+        optimizer = torch.optim.AdamW(parameters, lr=learning_rate, betas=self.config.ppo.adam_betas, weight_decay=0.0)
         prepare_optimizer(optimizer)
         return optimizer
 

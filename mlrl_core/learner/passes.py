@@ -13,7 +13,8 @@ from mlrl_core.learner.metrics import Sums
 from mlrl_core.learner.network import TokenScores
 from mlrl_core.learner.packing import Pack
 from mlrl_core.learner.tensors import Targets
-from mlrl_core.ppo.losses import policy_loss, token_mean, value_loss
+from mlrl_core.ppo.kl import k2
+from mlrl_core.ppo.losses import masked_log_ratio, policy_loss, token_mean, value_loss
 
 if TYPE_CHECKING:
     from mlrl_core.learner.engine import Engine
@@ -50,6 +51,13 @@ def policy_gradients(engine: Engine, step: Step, train: bool, mismatch: Tensor |
             mask = _pick(step.targets.policy_mask, pack)
             result = policy_loss(scores.log_probs, old, advantages, mask, ppo.clip, ppo.dual_clip)
             loss = token_mean(result.loss, mask, step.policy_tokens)
+            if ppo.step_kl_coef > 0:
+                # Zero at the first step, then it holds tokens that no advantage is about where they were.
+                loss = loss + ppo.step_kl_coef * token_mean(k2(result.log_ratio), mask, step.policy_tokens)
+            if ppo.kl_coef > 0 and ppo.kl_place == "loss":
+                ref = _pick(step.targets.ref_log_probs, pack)
+                drift = masked_log_ratio(scores.log_probs, ref, mask)
+                loss = loss + ppo.kl_coef * token_mean(k2(drift), mask, step.policy_tokens)
             if ppo.entropy_coef > 0:
                 loss = loss - ppo.entropy_coef * token_mean(scores.entropy, mask, step.policy_tokens)
             _backward(engine, loss, train)

@@ -48,6 +48,7 @@ class Targets:
     """What the losses need, fixed for the whole update. All [N, R] fp32, 0 where the mask is 0."""
 
     old_log_probs: Tensor
+    ref_log_probs: Tensor
     values: Tensor
     returns: Tensor
     advantages: Tensor  # whitened, times the duration weight, times the importance of the sampler's tokens
@@ -66,7 +67,8 @@ def make_targets(
     """
     ppo, mask = config.ppo, batch.response_mask
     on = mask.bool()
-    rewards = token_rewards(batch.reward, batch.response_len, old_log_probs, ref_log_probs, mask, ppo.kl_coef)
+    kl_coef = ppo.kl_coef if ppo.kl_place == "reward" else 0.0
+    rewards = token_rewards(batch.reward, batch.response_len, old_log_probs, ref_log_probs, mask, kl_coef)
     policy_mask = mask
     if ppo.advantage == "gae":
         raw, returns = gae(rewards, values, mask, ppo.gamma, ppo.gae_lambda)
@@ -82,6 +84,7 @@ def make_targets(
     difference = (old_log_probs - ref_log_probs)[on]
     return Targets(
         old_log_probs=old_log_probs,
+        ref_log_probs=ref_log_probs,
         values=values,
         returns=returns,
         advantages=advantages,

@@ -14,15 +14,11 @@ from mlrl_core.nano.families import Family, draw_family
 
 # Share of demonstrations with each mistake. At most one is made per program, as most people do.
 MISTAKES: dict[str, float] = {
-    "syntax": 0.10,
-    "wrong_file": 0.07,
+    "syntax": 0.09,
+    "wrong_file": 0.09,
     "wrong_column": 0.07,
-    "missing_import": 0.08,
-    "text_left_in": 0.08,
-    "features_differ": 0.05,
-    "no_submission": 0.06,
-    "wrong_submission_column": 0.04,
-    "predicts_train": 0.03,
+    "missing_import": 0.09,
+    "no_submission": 0.09,
 }
 
 
@@ -37,78 +33,62 @@ class Demonstration:
 
 def write_demonstration(facts: TaskFacts, rng: Random) -> Demonstration:
     """One demonstration for the competition behind ``facts``; the same ``rng`` state gives the same text."""
-    mistake = _draw_mistake(facts, rng)
+    mistake = rng.choices([*MISTAKES, None], weights=[*MISTAKES.values(), 1 - sum(MISTAKES.values())])[0]
     family = draw_family(facts.kind, rng)
-    encoding = _draw_encoding(facts, mistake, rng)
+    encoding = (
+        rng.choices(["numbers only", "codes", "one-hot"], weights=[0.4, 0.3, 0.3])[0] if facts.text_columns else ""
+    )
     log = facts.positive_target and rng.random() < 0.5
     program = "\n".join(
         [
-            *_imports(family, log, mistake, rng),
+            *_imports(family, mistake),
             "",
-            *_load(mistake, rng),
-            *_target(facts, log, mistake, rng),
-            *_features(facts, encoding, mistake),
+            *_load(mistake),
+            *_target(facts, log, mistake),
+            *_features(facts, encoding),
             *_model(facts, family, log, mistake, rng),
-            *_submission(facts, mistake, rng),
+            *_submission(facts, mistake),
         ]
     )
-    plan = _plan(facts, family, encoding, log, rng)
+    plan = _plan(facts, family, encoding, log)
     return Demonstration(f"{plan}\n```python\n{program}\n```", family.estimator, mistake)
 
 
-def _draw_mistake(facts: TaskFacts, rng: Random) -> str | None:
-    shares = dict(MISTAKES)
-    if not facts.text_columns:
-        del shares["text_left_in"]
-    names: list[str | None] = [*shares, None]
-    return rng.choices(names, weights=[*shares.values(), 1 - sum(shares.values())])[0]
-
-
-def _draw_encoding(facts: TaskFacts, mistake: str | None, rng: Random) -> str:
-    if mistake == "text_left_in" or not facts.text_columns:
-        return "as they are"
-    return rng.choices(["numbers only", "codes", "one-hot"], weights=[0.4, 0.3, 0.3])[0]
-
-
-def _plan(facts: TaskFacts, family: Family, encoding: str, log: bool, rng: Random) -> str:
+def _plan(facts: TaskFacts, family: Family, encoding: str, log: bool) -> str:
     features = {
-        "as they are": "use all columns",
+        "": "use all columns",
         "numbers only": "use the numeric columns",
         "codes": "turn the text columns into codes",
         "one-hot": "one-hot encode the text columns",
     }[encoding]
     scale = f" on the log of {facts.target}" if log else ""
-    start = rng.choice(["Plan: I", "Plan: first I", "Plan: we"])
-    return f"{start} {features}, train a {family.words}{scale} and write the predictions."
+    return f"Plan: I {features}, train a {family.words}{scale} and write the predictions."
 
 
-def _imports(family: Family, log: bool, mistake: str | None, rng: Random) -> list[str]:
+def _imports(family: Family, mistake: str | None) -> list[str]:
     estimator = f"from sklearn.{family.module} import {family.estimator}"
-    lines = ["import numpy as np", "import pandas as pd", estimator]
-    if mistake == "missing_import":
-        lines.remove(rng.choice([*lines[1:], lines[0]] if log else lines[1:]))
-    return lines
+    libraries = ["import numpy as np", "import pandas as pd"]
+    return libraries if mistake == "missing_import" else [*libraries, estimator]
 
 
-def _load(mistake: str | None, rng: Random) -> list[str]:
-    train, test = "./input/train.csv", "./input/test.csv"
-    if mistake == "wrong_file":
-        train, test = rng.choice([("train.csv", "test.csv"), ("./input/data.csv", test), ("./train.csv", "./test.csv")])
-    return [f'train = pd.read_csv("{train}")', f'test = pd.read_csv("{test}")']
+def _load(mistake: str | None) -> list[str]:
+    folder = "./" if mistake == "wrong_file" else "./input/"
+    return [f'train = pd.read_csv("{folder}train.csv")', f'test = pd.read_csv("{folder}test.csv")']
 
 
-def _target(facts: TaskFacts, log: bool, mistake: str | None, rng: Random) -> list[str]:
-    name = rng.choice(["target", "label", "y"]) if mistake == "wrong_column" else facts.target
+def _target(facts: TaskFacts, log: bool, mistake: str | None) -> list[str]:
+    name = "target_value" if mistake == "wrong_column" else facts.target
     return [f'y = np.log1p(train["{name}"])' if log else f'y = train["{name}"]']
 
 
-def _features(facts: TaskFacts, encoding: str, mistake: str | None) -> list[str]:
-    drop_train = f'train.drop(columns=["{facts.id_column}", "{facts.target}"])'
-    drop_test = "test" if mistake == "features_differ" else f'test.drop(columns=["{facts.id_column}"])'
-    lines = [f"X = {drop_train}", f"X_test = {drop_test}"]
+def _features(facts: TaskFacts, encoding: str) -> list[str]:
+    lines = [
+        f'X = train.drop(columns=["{facts.id_column}", "{facts.target}"])',
+        f'X_test = test.drop(columns=["{facts.id_column}"])',
+    ]
     if encoding == "numbers only":
-        lines = [f'{line}.select_dtypes("number")' for line in lines]
-    elif encoding == "codes":
+        return [f'{line}.select_dtypes("number")' for line in lines]
+    if encoding == "codes":
         lines += [
             'for column in X.select_dtypes(exclude="number").columns:',
             "    names = sorted(X[column].unique())",
@@ -116,42 +96,29 @@ def _features(facts: TaskFacts, encoding: str, mistake: str | None) -> list[str]
             "    X_test[column] = X_test[column].map(names.index)",
         ]
     elif encoding == "one-hot":
-        lines += [
-            "X = pd.get_dummies(X)",
-            "X_test = pd.get_dummies(X_test).reindex(columns=X.columns, fill_value=0)"
-            if mistake != "features_differ"
-            else "X_test = pd.get_dummies(X_test)",
-        ]
+        lines += ["X = pd.get_dummies(X)", "X_test = pd.get_dummies(X_test).reindex(columns=X.columns, fill_value=0)"]
     return lines
 
 
 def _model(facts: TaskFacts, family: Family, log: bool, mistake: str | None, rng: Random) -> list[str]:
-    rows = "X" if mistake == "predicts_train" else "X_test"
-    predict = f"model.predict({rows})"
+    predict = "model.predict(X_test)"
     if facts.kind == "binary" and rng.random() < 0.5:
-        predict = f"model.predict_proba({rows})[:, 1]"
+        predict = "model.predict_proba(X_test)[:, 1]"
     if log:
         predict = f"np.expm1({predict})"
-    lines = [
+    fit = "model.fit(X, y"  # the bracket that people forget
+    return [
         f"model = {family.estimator}({', '.join(family.draw_settings(rng))})",
-        "model.fit(X, y)",
+        fit if mistake == "syntax" else f"{fit})",
         f"predictions = {predict}",
     ]
-    if mistake == "syntax":
-        broken = rng.randrange(3)
-        if broken == 0:
-            lines[0] = lines[0][:-1]  # bracket never closed
-        elif broken == 1:
-            lines[1] = "    " + lines[1]  # indented for no reason
-        else:
-            lines[2] = lines[2] + ")"
-    return lines
 
 
-def _submission(facts: TaskFacts, mistake: str | None, rng: Random) -> list[str]:
-    column = "prediction" if mistake == "wrong_submission_column" else facts.target
-    frame = f'pd.DataFrame({{"{facts.id_column}": test["{facts.id_column}"], "{column}": predictions}})'
-    lines = [f"submission = {frame}", 'submission.to_csv("./submission.csv", index=False)']
-    if mistake == "no_submission":
-        lines[1] = rng.choice(["print(submission.head())", 'submission.to_csv("./output.csv", index=False)'])
-    return lines
+def _submission(facts: TaskFacts, mistake: str | None) -> list[str]:
+    columns = f'"{facts.id_column}": test["{facts.id_column}"], "{facts.target}": predictions'
+    last = (
+        "print(submission.head())"
+        if mistake == "no_submission"
+        else 'submission.to_csv("./submission.csv", index=False)'
+    )
+    return [f"submission = pd.DataFrame({{{columns}}})", last]

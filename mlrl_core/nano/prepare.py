@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from random import Random
@@ -15,10 +17,37 @@ from random import Random
 from mlrl_core.agent.encoding import chat_prompt_ids, count_tokens
 from mlrl_core.agent.prompts import PromptSource, solve_prompt, task_text
 from mlrl_core.config import RunConfig
-from mlrl_core.nano.facts import TaskFacts, read_facts
+from mlrl_core.nano.facts import read_facts
 from mlrl_core.nano.grammar import write_demonstration
+from mlrl_core.nano.shipped import unpack_shipped
 
 Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    """All that a backbone is made of; two equal recipes make the same policy."""
+
+    config: RunConfig
+    competition: PromptSource
+    sample_header: str
+    demonstrations: tuple[str, ...]
+
+    @property
+    def task(self) -> str:
+        return task_text(self.competition, self.sample_header, self.config.sandbox)
+
+    def digest(self) -> str:
+        """Over texts, settings and the syntax of the code that turns them into weights: layout does not count."""
+        digest = hashlib.sha256()
+        for name in ("model.py", "tokenizer.py", "warmstart.py"):
+            source = resources.files("mlrl_core.nano").joinpath(name).read_text()
+            digest.update(ast.dump(ast.parse(source)).encode())
+        settings = self.config.warmstart.model_dump(exclude={"threads"})
+        description = self.competition.description
+        facts = [settings, self.config.prompt.max_tokens, self.task, description, self.demonstrations]
+        digest.update(json.dumps(facts, sort_keys=True).encode())
+        return digest.hexdigest()[:12]
 
 
 def prepare_nano(
@@ -26,18 +55,23 @@ def prepare_nano(
 ) -> Path:
     """A folder that transformers can load (model and tokenizer). Two processes at once end with one whole folder.
 
-    The folder's name is a digest of all that went into it: the source of this package, the warm-start settings, the
-    public facts of the competition and the prompt.
+    The policy of the default recipe for ``diamonds`` ships with the package and is only unpacked; any other recipe is
+    warm-started, once.
     """
     facts = read_facts(competition.id, competition.metric, public_dir)
     sample_header = (public_dir / "sample_submission.csv").read_text().split("\n", 1)[0].strip()
-    target = cache_dir / f"{competition.id}-{_digest(config, facts, competition, sample_header)}"
+    rng = Random(config.warmstart.seed)
+    demonstrations = tuple(write_demonstration(facts, rng).response for _ in range(config.warmstart.demonstrations))
+    recipe = _Recipe(config, competition, sample_header, demonstrations)
+    target = cache_dir / f"{competition.id}-{recipe.digest()}"
     if (target / "DONE").exists():
         return target
     cache_dir.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=f"{target.name}.partial-", dir=cache_dir))
     try:
-        _build(config, facts, competition, sample_header, partial, progress)
+        if not unpack_shipped(recipe.digest(), partial):
+            _build(recipe, partial, progress)
+        (partial / "DONE").touch()
         try:
             os.rename(partial, target)
         except OSError:
@@ -48,54 +82,41 @@ def prepare_nano(
     return target
 
 
-def _digest(config: RunConfig, facts: TaskFacts, competition: PromptSource, sample_header: str) -> str:
-    digest = hashlib.sha256()
-    for file in sorted(resources.files("mlrl_core.nano").iterdir(), key=lambda f: f.name):
-        if file.name.endswith(".py"):
-            digest.update(file.read_bytes())
-    prompt = solve_prompt(competition, sample_header, config.sandbox, 1_000_000, len)
-    digest.update(json.dumps([config.warmstart.model_dump(), config.prompt.max_tokens, repr(facts), prompt]).encode())
-    return digest.hexdigest()[:12]
-
-
-def _build(
-    config: RunConfig,
-    facts: TaskFacts,
-    competition: PromptSource,
-    sample_header: str,
-    target: Path,
-    progress: Progress,
-) -> None:
+def _build(recipe: _Recipe, target: Path, progress: Progress) -> None:
     import torch
 
     from mlrl_core.nano.model import VOCAB_SIZE, build_model
     from mlrl_core.nano.tokenizer import train_tokenizer
     from mlrl_core.nano.warmstart import fine_tune
 
-    settings = config.warmstart
-    rng = Random(settings.seed)
-    demonstrations = [write_demonstration(facts, rng).response for _ in range(settings.demonstrations)]
+    config, settings = recipe.config, recipe.config.warmstart
     # Every demonstration is read behind the same task, so the task's words count as theirs do.
-    task = task_text(competition, sample_header, config.sandbox)
-    texts = [*demonstrations, *[task] * (len(demonstrations) // 4), competition.description]
-    tokenizer = train_tokenizer(texts, VOCAB_SIZE)
+    repeats = len(recipe.demonstrations) // 4
+    tokenizer = train_tokenizer(
+        [*recipe.demonstrations, *[recipe.task] * repeats, recipe.competition.description], VOCAB_SIZE
+    )
     prompt = solve_prompt(
-        competition, sample_header, config.sandbox, config.prompt.max_tokens, lambda text: count_tokens(tokenizer, text)
+        recipe.competition,
+        recipe.sample_header,
+        config.sandbox,
+        config.prompt.max_tokens,
+        lambda text: count_tokens(tokenizer, text),
     )
-    prompt_ids = chat_prompt_ids(tokenizer, prompt)
-    responses = [[*tokenizer(text)["input_ids"], tokenizer.eos_token_id] for text in demonstrations]
+    responses = [[*tokenizer(text)["input_ids"], tokenizer.eos_token_id] for text in recipe.demonstrations]
     model = build_model(tokenizer.pad_token_id, tokenizer.eos_token_id, settings.seed)
-    if settings.threads:
-        torch.set_num_threads(settings.threads)
-    loss = fine_tune(
-        model,
-        prompt_ids,
-        responses,
-        settings,
-        lambda step, steps, loss: progress(f"warm start: step {step} of {steps}, loss {loss:.3f}"),
-    )
+    threads = torch.get_num_threads()
+    torch.set_num_threads(settings.threads or threads)
+    try:
+        loss = fine_tune(
+            model,
+            chat_prompt_ids(tokenizer, prompt),
+            responses,
+            settings,
+            lambda step, steps, loss: progress(f"warm start: step {step} of {steps}, loss {loss:.3f}"),
+        )
+    finally:
+        torch.set_num_threads(threads)
     model.save_pretrained(target)
     tokenizer.save_pretrained(target)
-    facts_file = {"loss": loss, "demonstrations": len(demonstrations), "prompt_tokens": len(prompt_ids)}
-    (target / "warmstart.json").write_text(json.dumps(facts_file, indent=2) + "\n")
-    (target / "DONE").touch()
+    facts = {"recipe": recipe.digest(), "loss": loss, "demonstrations": len(responses)}
+    (target / "warmstart.json").write_text(json.dumps(facts, indent=2) + "\n")

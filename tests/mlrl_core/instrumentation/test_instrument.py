@@ -75,7 +75,9 @@ LOOP = """\
 def run(source: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
     script = tmp_path / "solution.py"
     script.write_text(source)
-    return subprocess.run([sys.executable, "-I", str(script)], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        [sys.executable, "-I", str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 def seen(stdout: str) -> list[str]:

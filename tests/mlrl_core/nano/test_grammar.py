@@ -28,10 +28,9 @@ def test_shares_are_those_that_are_declared(facts: TaskFacts) -> None:
     for family in FAMILIES[facts.kind]:
         assert families[family.estimator] / COUNT == pytest.approx(family.share, abs=0.025)
     mistakes = Counter(d.mistake for d in drawn)
-    expected = {m: s for m, s in MISTAKES.items() if facts.text_columns or m != "text_left_in"}
-    for mistake, share in expected.items():
+    for mistake, share in MISTAKES.items():
         assert mistakes[mistake] / COUNT == pytest.approx(share, abs=0.025)
-    assert mistakes[None] / COUNT == pytest.approx(1 - sum(expected.values()), abs=0.03)
+    assert mistakes[None] / COUNT == pytest.approx(1 - sum(MISTAKES.values()), abs=0.03)
 
 
 @pytest.mark.parametrize("facts", [DIAMONDS, CANCER], ids=["regression", "binary"])
