@@ -1,4 +1,17 @@
-"""Schema of ``competition.toml`` (pydantic, closed: an unknown key is an error)."""
+"""Schema of ``competition.toml`` (pydantic, closed: an unknown key is an error).
+
+The smallest one of a user's own, in a folder with ``public/`` (what programs see: data, ``description.md``,
+``sample_submission.csv``) and ``private/answers.csv``::
+
+    id = "churn"
+    metric = "auc"
+    id_column = "customer"
+    target_columns = ["left"]
+
+Optional: ``[rules]`` (columns, value_range, row_sum, pairing), ``[bounds]`` (constant_score, strong_score),
+``[baselines.NAME]`` (score, fit_s), ``[execution]`` (time_limit_s, cpus, memory_mb, gpus, image), ``leaderboard``, and
+instead of a named metric ``grader = "private/grade.py"`` with ``is_lower_better``.
+"""
 
 from __future__ import annotations
 
