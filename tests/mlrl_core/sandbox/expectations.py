@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -76,7 +77,16 @@ def observed(execution: Execution) -> dict[str, str]:
     }
 
 
-def broken_promises(program: Program, execution: Execution, limit_s: float) -> list[str]:
+def stretch() -> int:
+    """How much longer everything takes on this machine now: the work per core, as 1, 2, 4 or 8.
+
+    Limits and upper bounds of times are multiplied by it; lower bounds and `wall=limit` stay exact.
+    """
+    busy = os.getloadavg()[0] / len(os.sched_getaffinity(0))
+    return next(factor for factor in (1, 2, 4, 8) if busy <= 1.25 * factor or factor == 8)
+
+
+def broken_promises(program: Program, execution: Execution, limit_s: float, stretched: int = 1) -> list[str]:
     """One line for each promise that the execution breaks."""
     found, broken = observed(execution), []
     for key, promise in program.promises.items():
@@ -85,7 +95,9 @@ def broken_promises(program: Program, execution: Execution, limit_s: float) -> l
             kept = execution.duration_s == limit_s
         elif key == "wall":
             low, high = (float(bound) for bound in promise.split(".."))
-            kept = low <= execution.duration_s <= high
+            kept = low <= execution.duration_s <= high * stretched
+        elif key == "idle_suspect" and promise == "false" and stretched > 1:
+            kept = True  # the program hardly got the processor
         elif key == "result":
             kept = any(value.startswith(choice) for choice in promise.split("|"))
         else:

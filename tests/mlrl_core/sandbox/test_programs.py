@@ -12,7 +12,7 @@ from mlrl_core.sandbox import Sandbox
 from mlrl_core.sandbox.host import FIRST_UID
 from mlrl_core.sandbox.output import capture_text
 from tests.mlrl_core.sandbox.conftest import PROGRAM_LIMITS, Opener
-from tests.mlrl_core.sandbox.expectations import PROGRAMS, Program, broken_promises, programs
+from tests.mlrl_core.sandbox.expectations import PROGRAMS, Program, broken_promises, programs, stretch
 from tests.mlrl_core.sandbox.world import ANSWERS, SECRET, World
 
 ALL = {program.name: program for program in programs()}
@@ -34,8 +34,11 @@ CASES += [("process", name) for name in UNCONTAINED]
 CASES += [("fake", name) for name in ALL]
 
 
-def sandbox_for(program: Program, backend: str, world: World, open_for_tests: Opener) -> tuple[Sandbox, float]:
+def sandbox_for(
+    program: Program, backend: str, world: World, open_for_tests: Opener, stretched: int
+) -> tuple[Sandbox, float]:
     limit = SHORT_LIMIT_S if program.promises.get("wall") == "limit" else PROGRAM_LIMITS.time_limit_s
+    limit *= stretched
     return open_for_tests(backend, env=world.env, time_limit_s=limit), limit
 
 
@@ -45,12 +48,16 @@ def test_program_ends_as_promised(
     backend: str, name: str, world: World, open_for_tests: Opener, tmp_path: Path
 ) -> None:
     program = ALL[name]
-    sandbox, limit = sandbox_for(program, backend, world, open_for_tests)
+    stretched = 1 if backend == "fake" else stretch()
+    sandbox, limit = sandbox_for(program, backend, world, open_for_tests, stretched)
     with world.witness(FIRST_UID):
         result = sandbox.run(program.source, world.inputs, collect_to=tmp_path / "submission.csv")
         if name == "contain_persistence":  # the second run must not see what the first one left
             result = sandbox.run(program.source, world.inputs, collect_to=tmp_path / "submission.csv")
-    assert broken_promises(program, result, limit) == [], (result.stdout.tail[-2000:], result.stderr.tail[-2000:])
+    assert broken_promises(program, result, limit, stretched) == [], (
+        result.stdout.tail[-2000:],
+        result.stderr.tail[-2000:],
+    )
     assert result.backend == backend
     text = capture_text(result.stdout) + capture_text(result.stderr)
     assert SECRET not in text
@@ -68,7 +75,7 @@ def test_program_ends_as_promised(
 
 
 def _good_run(result: Execution) -> None:
-    flags = (result.oom_seen, result.output_truncated, result.output_lost, result.idle_suspect, result.clock_suspect)
+    flags = (result.oom_seen, result.output_truncated, result.output_lost)
     assert not any(flags)
 
 
@@ -119,7 +126,7 @@ def _only_known_variables(result: Execution) -> None:
 
 
 def _killed_early(result: Execution) -> None:
-    assert result.wall_s < 3 + 3
+    assert result.duration_s < 3 * stretch()
     assert result.peak_memory_mb is None or result.peak_memory_mb <= 257
 
 
@@ -130,7 +137,7 @@ def _counted(result: Execution) -> None:
 
 def _busy(result: Execution) -> None:
     assert result.cpu_s is not None
-    assert result.cpu_s > 0.2 * result.duration_s
+    assert result.cpu_s > 0.5 * result.duration_s / stretch()
     assert result.peak_memory_mb
 
 
