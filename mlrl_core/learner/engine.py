@@ -187,6 +187,7 @@ class Engine:
             mismatch = torch.stack([targets.old_log_probs, batch.response_mask]) / self.ranks.world
         norms: dict[Trained, list[float]] = {"policy": [], "critic": []}
         steps = skipped = in_a_row = 0
+        gone_far = False
         for epoch in range(ppo.epochs):
             for chosen in self._minibatches(len(rows), epoch):
                 critic_tokens = int(batch.response_len[chosen].sum())
@@ -194,8 +195,12 @@ class Engine:
                 if not critic_tokens:
                     continue
                 step = Step(self.deal(rows, chosen, batch), policy_tokens, critic_tokens, targets, sums)
-                trained: list[Trained] = ["policy"] if train_policy and policy_tokens else []
+                trained: list[Trained] = ["policy"] if train_policy and policy_tokens and not gone_far else []
+                mark = sums.totals.clone()
                 policy_gradients(self, step, bool(trained), None if steps or recomputed else mismatch)
+                if trained and ppo.target_kl and sums.mean_since(mark, "ppo_kl", self.ranks) > ppo.target_kl:
+                    gone_far = True
+                    trained.remove("policy")
                 if with_critic:
                     critic_gradients(self, step)
                     trained.append("critic")
