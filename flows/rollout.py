@@ -16,7 +16,7 @@ from prefect.runtime import flow_run
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.labels import label_flow_run
-from flows.stopping import signals_to
+from flows.stopping import stoppable
 from mlrl_core.errors import InfraError
 from mlrl_core.experience import solution_id_of
 from mlrl_core.experience.launches import log_launch
@@ -61,7 +61,7 @@ def rollout(run_dir: str, wave: int) -> None:
         course = _Wave(
             resources, wave, missing, Counter({stage: len(there) for stage in ("generate", *_NEXT.values())})
         )
-        with signals_to(resources.cancel, resources.run):
+        with stoppable(resources.cancel, resources.run):
             course.run()
         course.close_lost()
     resources.store.compact(wave)

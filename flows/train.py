@@ -109,7 +109,8 @@ def _train(resources: Resources) -> None:
         if status != "finished":
             resources.abort()
         _record_end(resources.run, status)
-        _report(resources)
+        if status != "interrupted":  # whoever pressed Ctrl-C is waiting
+            _report(resources)
         resources.tracker.end(_END_STATUS[status])
 
 

@@ -34,6 +34,7 @@ class Sandbox(Protocol):
         cancel: threading.Event | None,
         solution_id: str,
     ) -> Execution: ...
+    def close(self) -> None: ...
 
 
 class Update(Protocol):

@@ -169,6 +169,8 @@ class FakeSandbox:
         self.broken = broken
         self.runs: list[str] = []
 
+    def close(self) -> None: ...
+
     def run(
         self,
         source: str,

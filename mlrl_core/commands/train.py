@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from datetime import datetime
@@ -118,7 +119,8 @@ def _run(console: Console, run: RunDirectory, config: RunConfig) -> int:
         return 0
     if state is None or state.is_cancelled():
         _say(f"interrupted; go on by: mlrl train --resume {run.path}")
-        return EXIT_INTERRUPTED
+        sys.stdout.flush()
+        os._exit(EXIT_INTERRUPTED)  # Prefect's exit handlers would wait for a server that is gone
     error = state.result(raise_on_failure=False)
     if isinstance(error, MlrlError):
         raise error

@@ -23,6 +23,7 @@ EndStatus = Literal["FINISHED", "FAILED", "KILLED"]
 _log = logging.getLogger(__name__)
 _QUEUE_SIZE = 256
 _END_LIMIT_S = 10.0
+_KILLED_LIMIT_S = 3.0
 _FAILURES_TO_GIVE_UP = 5
 
 # A default client retries a dead server for four minutes per call.
@@ -98,10 +99,11 @@ class Tracker:
         self._put("set_tag", key, value)
 
     def end(self, status: EndStatus) -> None:
-        """Flush and close the run with its final status; gives up after ten seconds."""
+        """Flush and close the run with its final status; gives up after ten seconds, after three when it was killed:
+        whoever pressed Ctrl-C is waiting."""
         if self._backend is None:
             return
-        deadline = time.monotonic() + _END_LIMIT_S
+        deadline = time.monotonic() + (_KILLED_LIMIT_S if status == "KILLED" else _END_LIMIT_S)
         for item in (("end", (status,)), None):
             try:
                 self._queue.put(item, timeout=max(deadline - time.monotonic(), 0.01))

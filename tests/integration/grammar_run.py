@@ -3,6 +3,7 @@ none. In a process of its own, for tests that stop it: ``python -m tests.integra
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -14,7 +15,7 @@ from mlrl_core.experience import RunDirectory, solution_id_of, solution_seed
 from mlrl_core.records import Solution
 
 
-def main() -> int:
+def main() -> None:
     run = RunDirectory.open(Path(sys.argv[1]))
     from flows.train import train
     from mlrl_core.reporting.progress import Silent
@@ -63,8 +64,9 @@ def main() -> int:
         write(resources)
         state = train(run_dir=str(run.path), return_state=True)
     print(state.type.value, flush=True)
-    return 0 if state.is_completed() else 3
+    sys.stdout.flush()
+    os._exit(0 if state.is_completed() else 3)  # as the command does when it was interrupted
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
