@@ -50,6 +50,9 @@ class Network(nn.Module):
         super().__init__()
         self.peft_model = _load(backbone_dir, config)
         self.temperature = config.sampling.temperature
+        self.checkpointing = config.learner.gradient_checkpointing
+        if self.checkpointing:
+            self.peft_model.get_base_model().gradient_checkpointing_enable({"use_reentrant": False})
         self.entropy_grad = config.ppo.entropy_coef > 0
         causal = self.peft_model.get_base_model()
         self.value_head = nn.Linear(causal.config.hidden_size, 1, dtype=torch.float32)
@@ -67,7 +70,11 @@ class Network(nn.Module):
         Call it inside ``acting(role)``.
         """
         causal = self.peft_model.get_base_model()
-        hidden = causal.get_decoder()(
+        decoder = causal.get_decoder()
+        for layer in decoder.layers:
+            # transformers checkpoints what is in training mode: the layer alone, so that no dropout wakes up in it.
+            layer.training = self.checkpointing and torch.is_grad_enabled()
+        hidden = decoder(
             input_ids=pack.input_ids,
             position_ids=pack.position_ids,
             # A mask of rank 4 is taken as it is: the layout alone says who attends to whom.
@@ -75,6 +82,8 @@ class Network(nn.Module):
             use_cache=False,
             packed=pack.layout,
         ).last_hidden_state[0]
+        for layer in decoder.layers:
+            layer.training = False  # else sampling would lose its cache
         hidden = hidden.index_select(0, pack.predictors)
         if role == "critic":
             return self.value_head(hidden.float()).squeeze(-1)

@@ -81,6 +81,28 @@ def test_packed_gradients_equal_plain_gradients(backbone: Path, make_config: Mak
     assert (packed_all - plain_all).norm() < 1e-5 * plain_all.norm()
 
 
+def test_gradient_checkpointing_recomputes_the_same_gradients(
+    backbone: Path, make_config: MakeConfig, make_rows: MakeRows
+) -> None:
+    rows = make_rows(LENGTHS, prompts=2)
+    (pack,) = pack_rows(rows, range(len(rows)), max(LENGTHS), 1000)
+    gradients, calls = [], []
+    for switch in ("false", "true"):
+        network = Network(backbone, make_config(f"learner.gradient_checkpointing={switch}"), Ranks.alone())
+        perturb(network)
+        layer = network.peft_model.get_base_model().get_decoder().layers[0].mlp
+        count = [0]
+        layer.register_forward_pre_hook(lambda *_, count=count: count.__setitem__(0, count[0] + 1))
+        with network.acting("policy"):
+            network(pack, "policy").log_probs.sin().sum().backward()
+        gradients.append({name: p.grad for name, p in network.trainable("policy").items()})
+        calls.append(count[0])
+        assert not any(module.training for module in network.modules())
+    assert calls == [1, 2]
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], gradient, rtol=1e-6, atol=1e-6)
+
+
 def test_packing_shares_prompts_and_keeps_to_the_budget(make_rows: MakeRows) -> None:
     rows = make_rows(LENGTHS, prompts=1)
     prompt = len(rows[0].prompt_ids)
