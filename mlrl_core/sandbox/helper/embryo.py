@@ -75,6 +75,8 @@ def _become(spec: dict[str, Any], fds: list[int]) -> None:
     for kind, value in spec["rlimits"]:
         resource.setrlimit(kind, (value, value))
     os.sched_setaffinity(0, spec["cpu_list"])
+    if os.getpriority(os.PRIO_PROCESS, 0) < 0:  # a worker's raised priority is not the program's
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
     if spec["workdir"]:
         os.setsid()
         linux.set_process_flag(linux.PR_SET_PDEATHSIG, signal.SIGKILL)

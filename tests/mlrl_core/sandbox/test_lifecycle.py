@@ -412,3 +412,19 @@ except OSError as error:
         sandbox.close()
     with pytest.raises(MlrlError, match="models_dir"):
         open_sandbox(PROGRAM_LIMITS.model_copy(update={**update, "models_dir": "/no/such"}), run_key="models")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can raise its priority")
+def test_a_workers_raised_priority_is_not_the_programs(world: World, tmp_path: Path) -> None:
+    """A helper that starts at nice -5 hands on 0."""
+    from mlrl_core.sandbox.bubblewrap import BubblewrapSandbox
+
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    sandbox = BubblewrapSandbox(PROGRAM_LIMITS.model_copy(update={"time_limit_s": 60.0}), (), {})
+    os.setpriority(os.PRIO_PROCESS, 0, -5)
+    try:
+        result = sandbox.run("import os; print(os.nice(0))", world.inputs, collect_to=tmp_path / "s")
+    finally:
+        os.setpriority(os.PRIO_PROCESS, 0, before)
+        sandbox.close()
+    assert result.stdout.tail == "0\n"
