@@ -21,13 +21,15 @@ from torch.distributed.tensor import DTensor
 from mlrl_core.config import RunConfig
 from mlrl_core.errors import MlrlError
 from mlrl_core.learner import attention
-from mlrl_core.learner.packing import Pack
+from mlrl_core.learner.batch_file import BatchRow
+from mlrl_core.learner.packing import Pack, pack_rows
 from mlrl_core.learner.ranks import Ranks
 from mlrl_core.ppo.log_probs import token_log_probs
 
 Role = Literal["policy", "critic", "reference"]
 Trained = Literal["policy", "critic"]
 ADAPTERS = ("policy", "critic")
+CHECK_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5}  # of the worst single token
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -45,7 +47,7 @@ class Network(nn.Module):
         """On ``ranks.device``, sharded over the ranks when there are several (FSDP2: a group per decoder layer, the
         head, the rest).
 
-        Raises MlrlError when the folder holds no causal language model.
+        Raises MlrlError when the folder holds no causal language model, or one that packs can't be trained on.
         """
         super().__init__()
         self.peft_model = _load(backbone_dir, config)
@@ -61,6 +63,7 @@ class Network(nn.Module):
         self.eval()  # no dropout anywhere, in training neither
         self.to(ranks.device)
         self._play("policy")
+        self._check_architecture(backbone_dir, config)
         if ranks.world > 1:
             self._shard(ranks)
 
@@ -90,6 +93,35 @@ class Network(nn.Module):
         weight = causal.get_output_embeddings().weight
         scores = token_log_probs(hidden, weight, pack.targets, self.temperature, entropy_grad=self.entropy_grad)
         return TokenScores(*scores)
+
+    @torch.no_grad()
+    def _check_architecture(self, backbone_dir: Path, config: RunConfig) -> None:
+        """A pack must give what the model's own forward gives: no windowed attention, nothing done to logits."""
+        causal = self.peft_model.get_base_model()
+        kinds = set(getattr(causal.config, "layer_types", None) or ()) - {"full_attention"}
+        if kinds:
+            raise MlrlError(f"{backbone_dir}: layers with {min(kinds)} can't be trained in packs; take another model")
+        ids = [(7 * i + 1) % causal.config.vocab_size for i in range(8)]
+        prompt, answers = tuple(ids[:3]), (tuple(ids[3:6]), tuple(ids[6:]))
+        rows = [
+            BatchRow(str(i), "", prompt, answer, (0.0,) * len(answer), 0, 0, 1, 0, "graded", "stop")
+            for i, answer in enumerate(answers)
+        ]
+        (pack,) = pack_rows(rows, range(len(rows)), 3, 1000)
+        with self.acting("reference"):
+            device = self.value_head.weight.device
+            packed = self(pack.to(device), "reference").log_probs
+            plain = []
+            for answer in answers:
+                logits = self.peft_model(input_ids=torch.tensor([[*prompt, *answer]], device=device)).logits[0]
+                table = torch.log_softmax(logits[len(prompt) - 1 : -1].float() / self.temperature, -1)
+                plain.append(table.gather(1, torch.tensor(answer, device=device)[:, None])[:, 0])
+        gap = (packed - torch.cat(plain)).abs().max().item()
+        if not gap < CHECK_TOLERANCE[config.policy.dtype]:
+            raise MlrlError(
+                f"{backbone_dir}: packed log-probabilities differ from the model's own by {gap:.2g}: its architecture "
+                f"({causal.config.model_type}) can't be trained here; take another model"
+            )
 
     def _shard(self, ranks: Ranks) -> None:
         mesh = init_device_mesh(ranks.device.type, (ranks.world,))

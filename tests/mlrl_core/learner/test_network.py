@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -147,3 +150,27 @@ def test_a_folder_without_a_model_is_refused_in_one_line(tmp_path: Path, make_co
     with pytest.raises(MlrlError, match="can't be loaded") as error:
         Network(tmp_path, make_config(), Ranks.alone())
     assert "\n" not in str(error.value)
+
+
+def test_an_architecture_that_packs_would_get_wrong_is_refused(
+    backbone: Path, make_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import LlamaForCausalLM
+
+    forward = LlamaForCausalLM.forward
+
+    def softcapped(self: LlamaForCausalLM, *args: Any, **kwargs: Any) -> Any:
+        out = forward(self, *args, **kwargs)
+        out.logits = 3 * torch.tanh(out.logits / 3)  # as some models do
+        return out
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LlamaForCausalLM, "forward", softcapped)
+        with pytest.raises(MlrlError, match="differ from the model's own"):
+            Network(backbone, make_config(), Ranks.alone())
+    shutil.copytree(backbone, tmp_path / "windowed")
+    settings = json.loads((backbone / "config.json").read_text())
+    settings["layer_types"] = ["full_attention", "sliding_attention"]
+    (tmp_path / "windowed" / "config.json").write_text(json.dumps(settings))
+    with pytest.raises(MlrlError, match="sliding_attention can't be trained in packs"):
+        Network(tmp_path / "windowed", make_config(), Ranks.alone())
