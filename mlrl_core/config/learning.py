@@ -28,7 +28,7 @@ class PPOConfig(Section):
     value_clip: float = Field(0.5, gt=0)
     kl_coef: float = Field(0.001, ge=0)  # of the KL to the reference
     kl_place: Literal["reward", "loss"] = "reward"
-    target_kl: float = Field(0.0, ge=0)  # per token; an update that has gone as far leaves the policy alone; 0 = never
+    max_kl: float = Field(0.0, ge=0)  # per token and update: the policy goes back until it is as close; 0 = no bound
     step_kl_coef: float = Field(0.0, ge=0)  # of the KL to the sampling policy, in the loss
     entropy_coef: float = Field(0.0, ge=0)
     adam_betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)

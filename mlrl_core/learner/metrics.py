@@ -26,11 +26,6 @@ class Sums:
         self.totals[0, column] += values.double().sum().item()
         self.totals[1, column] += values.numel()
 
-    def mean_since(self, mark: Tensor, key: str, ranks: Ranks) -> float:
-        """Mean over all ranks of what was added to ``key`` since ``totals`` was ``mark``; 0 where nothing was."""
-        total, count = ranks.sum(self.totals - mark)[:, self.keys.index(key)]
-        return (total / count.clamp(min=1)).item()
-
     def means(self, ranks: Ranks) -> dict[str, float]:
         """Mean over all ranks of what was added to each key; 0 where nothing was (no step was made)."""
         total, count = ranks.sum(self.totals)

@@ -44,7 +44,14 @@ NONFINITE_KEY = "tracking/nonfinite_values"
 LEARNER_KEYS: frozenset[str] = frozenset(
     {
         *(f"actor/{k}" for k in ("pg_loss", "pg_clipfrac", "pg_clipfrac_lower", "ppo_kl", "ref_kl", "entropy")),
-        *("actor/trained", "actor/grad_norm", "critic/grad_norm", "learner/steps", "learner/skipped_steps"),
+        *(
+            "actor/trained",
+            "actor/grad_norm",
+            "critic/grad_norm",
+            "learner/steps",
+            "learner/skipped_steps",
+            "learner/kl_halvings",
+        ),
         *("critic/vf_loss", "critic/vf_clipfrac", "critic/vf_explained_var", "critic/value_mean", "critic/return_mean"),
         *("advantage/std_before_whitening", "advantage/reward_spread", "sampling/abs_log_prob_diff"),
         *("mismatch_kl/mean", "mismatch_kl/max", "rollout_is_ess"),

@@ -30,7 +30,7 @@ sampling/importance_ratio/min sampling/importance_ratio/mean sampling/importance
 staleness/mean staleness/max duration_weight/max duration_weight/ess
 response_length/mean response_length/max response_length/clip_ratio
 learner/tokens learner/tokens_per_s learner/rss_gb learner/device_mem_gb
-timing_s/logprobs timing_s/values timing_s/train adapter/delta_norm
+timing_s/logprobs timing_s/values timing_s/train adapter/delta_norm learner/kl_halvings
 """
 ONE_STEP = ("ppo.epochs=1", "ppo.minibatches=1")
 
