@@ -21,7 +21,15 @@ from mlrl_core.tracking import tracking_uri
 ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.integration]
 
-SMALL = ["steps=2", "wave_size=8", "batch.size=8", "warmstart.demonstrations=64", "warmstart.epochs=1"]
+# The grammar samples from no policy, so its log-probabilities are nobody's.
+SMALL = [
+    "learner.mismatch_limit=1000",
+    "steps=2",
+    "wave_size=8",
+    "batch.size=8",
+    "warmstart.demonstrations=64",
+    "warmstart.epochs=1",
+]
 
 
 @pytest.fixture
