@@ -94,7 +94,6 @@ class BubblewrapSandbox(LocalSandbox):
     def _places(self) -> list[str]:
         stage = self._stage
         return [
-            *("--bind", f"{stage}/tmp", "/tmp", "--bind", f"{stage}/shm", "/dev/shm"),
             *("--ro-bind", f"{stage}/in", programs.IN, "--ro-bind", f"{stage}/job", programs.JOB),
             *("--bind", f"{stage}/out", programs.OUT, "--ro-bind", f"{stage}/in", f"{programs.OUT}/input"),
             *("--remount-ro", "/", "--remount-ro", "/dev", "--chdir", programs.OUT),
@@ -108,7 +107,9 @@ class BubblewrapSandbox(LocalSandbox):
                 arguments += ["--symlink", os.readlink(path), str(path)]
             elif path.is_dir():
                 arguments += ["--ro-bind", str(path), str(path)]
-        return [*arguments, "--ro-bind", f"{self._stage}/etc", "/etc", "--proc", "/proc", "--dev", "/dev"]
+        arguments += ["--ro-bind", f"{self._stage}/etc", "/etc", "--proc", "/proc", "--dev", "/dev"]
+        # Before the Python trees: an environment that lies below /tmp is mounted into it, not hidden by it.
+        return [*arguments, "--bind", f"{self._stage}/tmp", "/tmp", "--bind", f"{self._stage}/shm", "/dev/shm"]
 
     def _python(self) -> list[str]:
         arguments: list[str] = []
