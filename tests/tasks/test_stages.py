@@ -81,7 +81,8 @@ def test_a_timeout_is_a_result(resources: Resources) -> None:
     assert score.fn(*_arguments(resources)) == "timeout"
     (row,) = ExperienceStore(resources.run).read(1)
     assert row.reward is not None
-    assert row.reward.total == pytest.approx(-10 + 0.1)  # one milestone
+    rule = resources.config.reward
+    assert row.reward.total == pytest.approx(rule.failure + rule.milestone_credit)  # one milestone
 
 
 def test_a_stopped_run_publishes_nothing_half_done(resources: Resources) -> None:

@@ -38,7 +38,7 @@ def test_every_profile_loads_and_survives_its_own_file(profile: str, tmp_path: P
 )
 def test_a_mistake_is_one_line_that_names_the_key(override: str, message: str) -> None:
     with pytest.raises(MlrlError) as caught:
-        load_config("nano", [override])
+        load_config("default", [override])
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
