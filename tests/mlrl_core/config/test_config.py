@@ -28,7 +28,6 @@ def test_every_profile_loads_and_survives_its_own_file(profile: str, tmp_path: P
         ("ppo.clip=nan", "ppo.clip"),
         ("steps=0", "steps"),
         ("steps", "key=value"),
-        ("steps.x=1", "is a value, not a section"),
         ("batch.size=7", "wave_size"),
         ("reward.failure=-5", "reward.valid_floor"),
         ("sandbox.backend=podman", "sandbox.backend"),
@@ -41,6 +40,11 @@ def test_a_mistake_is_one_line_that_names_the_key(override: str, message: str) -
         load_config("default", [override])
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_key_below_a_value_is_one_line() -> None:
+    with pytest.raises(MlrlError, match="is a value, not a section"):
+        load_config("default", ["steps=3", "steps.x=1"])
 
 
 def test_an_unknown_profile_names_the_nearest() -> None:
