@@ -16,7 +16,7 @@ from pathlib import Path
 
 MOUNT = Path("/sys/fs/cgroup")
 V1_CONTROLLERS = ("memory", "pids", "cpu", "cpuacct", "cpuset")
-PREFIX = "mlrl-"  # every group of ours begins with it; the sweeper removes those that are empty
+PREFIX = "mlrl-"  # every group of ours begins with it
 
 
 @dataclass(frozen=True)
@@ -189,10 +189,11 @@ class Groups:
 
 
 def remove_groups(is_left: Callable[[str], bool]) -> tuple[list[str], list[str]]:
-    """Remove empty groups of ours whose owner (``owner_name`` of a helper, empty for a container's) ``is_left``.
+    """Remove groups of ours whose owner (``owner_name`` of a helper, empty for a container's) ``is_left``.
 
-    The kernel refuses to remove a group that holds a process, so none is ever killed here.
-    Returns (what went, what stayed).
+    A helper that was killed takes its programs along, but for one moment: bubblewrap's child waits for its parent
+    before it asks to die with it. What a dead helper's group still holds is therefore killed. A container's group is
+    the engine's, and only removed when it is empty. Returns (what went, what stayed).
     """
     removed: list[str] = []
     stayed: list[str] = []
@@ -204,6 +205,8 @@ def remove_groups(is_left: Callable[[str], bool]) -> tuple[list[str], list[str]]
             owner = name.removeprefix(PREFIX).rpartition("-")[0]
             if not is_left(owner) or (not owner and _is_new(group)):
                 continue
+            if owner:
+                _end_members(group)
             try:
                 for child in [child for child in group.iterdir() if child.is_dir()]:
                     child.rmdir()
@@ -214,6 +217,16 @@ def remove_groups(is_left: Callable[[str], bool]) -> tuple[list[str], list[str]]
             except OSError:
                 stayed.append(str(group))
     return removed, stayed
+
+
+def _end_members(group: Path, patience_s: float = 1.0) -> None:
+    """SIGKILL what is in the group until it is empty."""
+    end = time.monotonic() + patience_s
+    while (members := _read(group / "cgroup.procs")) and time.monotonic() < end:
+        for pid in members.split():
+            with contextlib.suppress(OSError):
+                os.kill(int(pid), signal.SIGKILL)
+        time.sleep(0.002)
 
 
 def _is_new(group: Path) -> bool:

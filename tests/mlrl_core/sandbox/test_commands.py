@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -113,8 +116,6 @@ def test_sweep_removes_what_a_dead_worker_left(own_runtime_folder: Path) -> None
 
     left = own_runtime_folder / "instances" / "999999999-1-abc"
     (left / "run" / "out").mkdir(parents=True)
-    import os
-
     if os.geteuid() == 0:
         linux.mount_tmpfs(str(left / "run" / "out"), size=1 << 20, mode=0o700, owner=1234)
     done = invoke("sweep", "--engine", "unix:///no/such", "--json")
@@ -124,3 +125,22 @@ def test_sweep_removes_what_a_dead_worker_left(own_runtime_folder: Path) -> None
     assert not left.exists()
     if os.geteuid() == 0:
         assert swept["mounts"] == [str(left / "run" / "out")]
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not Path("/sys/fs/cgroup/pids").is_dir(), reason="needs root and version 1 control groups"
+)
+def test_sweep_ends_what_a_dead_helper_left_in_its_group() -> None:
+    """bubblewrap's child can survive its parent's SIGKILL, waiting for it for ever, before any program runs."""
+    group = Path("/sys/fs/cgroup/pids/mlrl-999999999-1-abc")
+    group.mkdir()
+    left = subprocess.Popen(["sleep", "600"])
+    try:
+        (group / "cgroup.procs").write_text(str(left.pid))
+        swept = json.loads(invoke("sweep", "--engine", "unix:///no/such", "--json").stdout)  # type: ignore[attr-defined]
+        assert str(group) in swept["groups"]
+        assert left.wait(10) == -signal.SIGKILL
+        assert not group.exists()
+    finally:
+        left.kill()
+        left.wait(10)
