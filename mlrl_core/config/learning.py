@@ -32,10 +32,13 @@ class PPOConfig(Section):
     step_kl_coef: float = Field(0.0, ge=0)  # of the KL to the sampling policy, in the loss
     entropy_coef: float = Field(0.0, ge=0)
     adam_betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)
+    # Near the size of a gradient's entries it makes of Adam a descent by size: entries that are all noise stay put.
+    adam_eps: float = Field(1e-8, gt=0)
     learning_rate: float = Field(1e-5, ge=0, le=1)
     critic_learning_rate: float = Field(1e-5, ge=0, le=1)
     max_grad_norm: float = Field(1.0, gt=0)
     epochs: int = Field(1, ge=1)
+    critic_epochs: int | None = Field(None, ge=1)  # None: as many as epochs
     minibatches: int = Field(1, ge=1)
     micro_batch_tokens: int = Field(16384, ge=1)
     critic_warmup_updates: int = Field(0, ge=0)

@@ -181,7 +181,6 @@ class Engine:
         ppo = self.config.ppo
         spread = (batch.reward.max() - batch.reward.min()).item()
         train_policy = ppo.learning_rate > 0 and spread >= SPREAD_FLOOR and self.version >= ppo.critic_warmup_updates
-        with_critic = ppo.advantage == "gae"
         sums = Sums([*ACTOR_SUMS, *CRITIC_SUMS])
         # The learner's log-probabilities before any step, and where they are known: everywhere, or in the first step.
         recomputed = ppo.importance_correction != "none"
@@ -190,16 +189,24 @@ class Engine:
             mismatch = torch.stack([targets.old_log_probs, batch.response_mask]) / self.ranks.world
         norms: dict[Trained, list[float]] = {"policy": [], "critic": []}
         steps = skipped = in_a_row = 0
-        for epoch in range(ppo.epochs):
+        far = False  # beyond max_kl of the policy that sampled
+        critic_epochs = (ppo.critic_epochs or ppo.epochs) if ppo.advantage == "gae" else 0
+        for epoch in range(max(ppo.epochs, critic_epochs)):
             for chosen in self._minibatches(len(rows), epoch):
                 critic_tokens = int(batch.response_len[chosen].sum())
                 policy_tokens = int(targets.policy_mask[chosen].sum())
                 if not critic_tokens:
                     continue
                 step = Step(self.deal(rows, chosen, batch), policy_tokens, critic_tokens, targets, sums)
-                trained: list[Trained] = ["policy"] if train_policy and policy_tokens else []
-                policy_gradients(self, step, bool(trained), None if steps or recomputed else mismatch)
-                if with_critic:
+                trained: list[Trained] = []
+                if epoch < ppo.epochs and not far:
+                    trained += ["policy"] if train_policy and policy_tokens else []
+                    kl = policy_gradients(self, step, bool(trained), None if steps or recomputed else mismatch)
+                    # From beyond the bound no gradient is worth a step, nor a place in Adam's memory.
+                    if trained and ppo.max_kl and self._mean_over_ranks(kl, policy_tokens) > ppo.max_kl:
+                        far = True
+                        trained.remove("policy")
+                if epoch < critic_epochs:
                     critic_gradients(self, step)
                     trained.append("critic")
                 steps += 1
@@ -232,6 +239,9 @@ class Engine:
             "learner/skipped_steps": float(skipped),
             **mismatch_metrics((known - batch.rollout_log_probs)[where.bool()]),
         }
+
+    def _mean_over_ranks(self, total: float, count: int) -> float:
+        return self.ranks.sum(torch.tensor([total], dtype=torch.double)).item() / count
 
     def _clip(self, role: Trained) -> float:
         parameters = list(self.network.trainable(role).values())
@@ -268,7 +278,10 @@ class Engine:
 
     def _adamw(self, role: Trained, learning_rate: float) -> torch.optim.AdamW:
         parameters = list(self.network.trainable(role).values())
-        optimizer = torch.optim.AdamW(parameters, lr=learning_rate, betas=self.config.ppo.adam_betas, weight_decay=0.0)
+        ppo = self.config.ppo
+        optimizer = torch.optim.AdamW(
+            parameters, lr=learning_rate, betas=ppo.adam_betas, eps=ppo.adam_eps, weight_decay=0.0
+        )
         prepare_optimizer(optimizer)
         return optimizer
 

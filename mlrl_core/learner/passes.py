@@ -35,12 +35,14 @@ class Step:
     sums: Sums
 
 
-def policy_gradients(engine: Engine, step: Step, train: bool, mismatch: Tensor | None) -> None:
+def policy_gradients(engine: Engine, step: Step, train: bool, mismatch: Tensor | None) -> float:
     """Add the policy's gradients of ``step`` to its parameters (only measure when not ``train``).
 
-    ``mismatch`` [2, N, R] receives the log-probabilities and a 1 where they are known.
+    ``mismatch`` [2, N, R] receives the log-probabilities and a 1 where they are known. Returns the sum over this rank's
+    response tokens of the KL (k3) from the sampling policy to where the policy is now.
     """
     ppo = engine.config.ppo
+    divergence = 0.0
     with engine.network.acting("policy"), torch.set_grad_enabled(train):
         for pack in step.packs:
             scores: TokenScores = engine.forward(pack, "policy")
@@ -69,8 +71,11 @@ def policy_gradients(engine: Engine, step: Step, train: bool, mismatch: Tensor |
             step.sums.add("pg_clipfrac", result.clipped)
             step.sums.add("pg_clipfrac_lower", result.clipped_lower)
             # k3 under the old policy; the plain difference of log-probabilities is mostly noise.
-            step.sums.add("ppo_kl", torch.expm1(log_ratio) - log_ratio)
+            kl = torch.expm1(log_ratio) - log_ratio
+            divergence += kl.double().sum().item()
+            step.sums.add("ppo_kl", kl)
             step.sums.add("entropy", scores.entropy.detach())
+    return divergence
 
 
 def critic_gradients(engine: Engine, step: Step) -> None:

@@ -1,7 +1,8 @@
 """The grammar that writes demonstrations: a short plan, then one program, with the mistakes people make.
 
-The mistakes are what reinforcement learning has to unlearn and the families are what it has to choose between:
-before any update about half of the programs give a valid submission, most of them from a fast and simple model.
+The mistakes are what reinforcement learning has to unlearn and the families are what it has to choose between: before
+any update about half of the programs give a valid submission, most of them from a fast and simple model. A linear model
+of a size without its logarithm predicts negative sizes, which is one more mistake that people make.
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ from dataclasses import dataclass
 from random import Random
 
 from mlrl_core.nano.facts import TaskFacts
-from mlrl_core.nano.families import Family, draw_family
+from mlrl_core.nano.families import AVERAGE, LINEAR, Family, draw_family
 
-# Share of demonstrations with each mistake. At most one is made per program, as most people do.
+# Share of demonstrations with each mistake. At most one is made per program, as most people do. Few kinds: what is made
+# in one program of ten is unlearned within a quickstart, what is made in one of thirty is hardly seen there.
 MISTAKES: dict[str, float] = {
-    "syntax": 0.09,
-    "wrong_file": 0.09,
-    "wrong_column": 0.07,
-    "missing_import": 0.09,
-    "no_submission": 0.09,
+    "syntax": 0.1,
+    "wrong_file": 0.1,
+    "missing_import": 0.1,
+    "no_submission": 0.1,
 }
 
 
@@ -36,15 +37,15 @@ def write_demonstration(facts: TaskFacts, rng: Random) -> Demonstration:
     mistake = rng.choices([*MISTAKES, None], weights=[*MISTAKES.values(), 1 - sum(MISTAKES.values())])[0]
     family = draw_family(facts.kind, rng)
     encoding = (
-        rng.choices(["numbers only", "codes", "one-hot"], weights=[0.4, 0.3, 0.3])[0] if facts.text_columns else ""
+        rng.choices(["numbers only", "codes", "one-hot"], weights=[0.2, 0.4, 0.4])[0] if facts.text_columns else ""
     )
-    log = facts.positive_target and rng.random() < 0.5
+    log = facts.positive_target and rng.random() < 0.6
     program = "\n".join(
         [
             *_imports(family, mistake),
             "",
             *_load(mistake),
-            *_target(facts, log, mistake),
+            *_target(facts, log),
             *_features(facts, encoding),
             *_model(facts, family, log, mistake, rng),
             *_submission(facts, mistake),
@@ -56,29 +57,31 @@ def write_demonstration(facts: TaskFacts, rng: Random) -> Demonstration:
 
 def _plan(facts: TaskFacts, family: Family, encoding: str, log: bool) -> str:
     features = {
-        "": "use all columns",
-        "numbers only": "use the numeric columns",
-        "codes": "turn the text columns into codes",
-        "one-hot": "one-hot encode the text columns",
+        "": "all columns",
+        "numbers only": "numeric columns",
+        "codes": "text columns as codes",
+        "one-hot": "text columns one-hot",
     }[encoding]
-    scale = f" on the log of {facts.target}" if log else ""
-    return f"Plan: I {features}, train a {family.words}{scale} and write the predictions."
+    scale = f" of the log of {facts.target}" if log else f" of {facts.target}"
+    return f"Plan: {family.words}{scale}, {features}."
 
 
 def _imports(family: Family, mistake: str | None) -> list[str]:
-    estimator = f"from sklearn.{family.module} import {family.estimator}"
     libraries = ["import numpy as np", "import pandas as pd"]
-    return libraries if mistake == "missing_import" else [*libraries, estimator]
+    if family.module and mistake != "missing_import":
+        libraries.append(f"from sklearn.{family.module} import {family.estimator}")
+    elif mistake == "missing_import" and not family.module:
+        libraries.remove("import numpy as np")
+    return libraries
 
 
 def _load(mistake: str | None) -> list[str]:
     folder = "./" if mistake == "wrong_file" else "./input/"
-    return [f'train = pd.read_csv("{folder}train.csv")', f'test = pd.read_csv("{folder}test.csv")']
+    return [f'train = pd.read_csv("{folder}train.csv")', 'test = pd.read_csv("./input/test.csv")']
 
 
-def _target(facts: TaskFacts, log: bool, mistake: str | None) -> list[str]:
-    name = "target_value" if mistake == "wrong_column" else facts.target
-    return [f'y = np.log1p(train["{name}"])' if log else f'y = train["{name}"]']
+def _target(facts: TaskFacts, log: bool) -> list[str]:
+    return [f'y = np.log1p(train["{facts.target}"])' if log else f'y = train["{facts.target}"]']
 
 
 def _features(facts: TaskFacts, encoding: str) -> list[str]:
@@ -96,22 +99,26 @@ def _features(facts: TaskFacts, encoding: str) -> list[str]:
             "    X_test[column] = X_test[column].map(names.index)",
         ]
     elif encoding == "one-hot":
-        lines += ["X = pd.get_dummies(X)", "X_test = pd.get_dummies(X_test).reindex(columns=X.columns, fill_value=0)"]
+        lines += [
+            "X = pd.get_dummies(X, dtype=float)",
+            "X_test = pd.get_dummies(X_test, dtype=float).reindex(columns=X.columns, fill_value=0)",
+        ]
     return lines
 
 
 def _model(facts: TaskFacts, family: Family, log: bool, mistake: str | None, rng: Random) -> list[str]:
-    predict = "model.predict(X_test)"
-    if facts.kind == "binary" and rng.random() < 0.5:
-        predict = "model.predict_proba(X_test)[:, 1]"
-    if log:
-        predict = f"np.expm1({predict})"
-    fit = "model.fit(X, y"  # the bracket that people forget
-    return [
-        f"model = {family.estimator}({', '.join(family.draw_settings(rng))})",
-        fit if mistake == "syntax" else f"{fit})",
-        f"predictions = {predict}",
-    ]
+    forgets = mistake == "syntax"  # the bracket that people forget
+    if family is AVERAGE:
+        lines, predict = [f"average = np.mean(y{'' if forgets else ')'}"], "np.full(len(X_test), average)"
+    elif family is LINEAR:
+        fit = "weights = np.linalg.lstsq(np.c_[X, np.ones(len(X))], y, rcond=None"
+        lines, predict = [fit if forgets else f"{fit})[0]"], "np.c_[X_test, np.ones(len(X_test))] @ weights"
+    else:
+        model = f"model = {family.estimator}({family.draw_settings(rng)})"
+        lines, predict = [model, f"model.fit(X, y{'' if forgets else ')'}"], "model.predict(X_test)"
+        if facts.kind == "binary" and rng.random() < 0.5:
+            predict = "model.predict_proba(X_test)[:, 1]"
+    return [*lines, f"predictions = {f'np.expm1({predict})' if log else predict}"]
 
 
 def _submission(facts: TaskFacts, mistake: str | None) -> list[str]:

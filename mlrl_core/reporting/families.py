@@ -2,7 +2,8 @@
 
 The family of a program is the set of estimator classes that it constructs and that some ``fit`` can reach: a class
 that is only imported, or a scaler, does not count. Works by naming convention (``...Regressor``, ``...Classifier``,
-and a short list of the well-known classes without such a name), so it knows no library in particular.
+and a short list of the well-known classes without such a name), so it knows no library in particular. A least squares
+fit by numpy or scipy is a model too.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ _WRAPPERS = frozenset(
     {"TransformedTargetRegressor", "MultiOutputRegressor", "MultiOutputClassifier", "RegressorChain"}
     | {"OneVsRestClassifier", "OneVsOneClassifier", "CalibratedClassifierCV", "ClassifierChain"}
 )
+_FITS = frozenset({"fit", "fit_predict", "cross_val_predict", "train"})
+_SOLVERS = frozenset({"lstsq", "polyfit", "curve_fit"})  # calls that are the model
 
 UNPARSABLE = "(does not parse)"
 NO_MODEL = "(no model)"
@@ -34,8 +37,10 @@ def model_family(code: str) -> str:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return UNPARSABLE
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    if not any(_name(call.func) in {"fit", "fit_predict", "cross_val_predict", "train"} for call in calls):
-        return NO_MODEL
+    called = {_name(call.func) for call in calls}
+    solvers = called & _SOLVERS
+    if not called & _FITS:
+        return " + ".join(sorted(solvers)) or NO_MODEL
     aliases = {
         alias.asname: alias.name
         for node in ast.walk(tree)
@@ -45,7 +50,7 @@ def model_family(code: str) -> str:
     }
     named = (_name(call.func) for call in calls)
     found = {aliases.get(name, name) for name in named}
-    models = sorted(name for name in found if _is_model(name))
+    models = sorted(solvers | {name for name in found if _is_model(name)})
     return " + ".join(models) or NO_MODEL
 
 

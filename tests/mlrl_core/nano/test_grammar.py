@@ -47,7 +47,7 @@ def test_a_program_parses_unless_the_mistake_is_its_syntax(facts: TaskFacts) -> 
         except SyntaxError:
             broken = True
         assert broken == (demonstration.mistake == "syntax")
-        assert demonstration.estimator in parsed.code
+        assert f"{demonstration.estimator}(" in parsed.code
 
 
 def test_the_best_families_are_rare() -> None:

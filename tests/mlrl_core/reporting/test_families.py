@@ -23,6 +23,8 @@ from mlrl_core.reporting.families import NO_MODEL, UNPARSABLE, family_shares, mo
         ("from sklearn.linear_model import Ridge\nprint('Ridge().fit')", NO_MODEL),
         ("m = Ridge()\nprint(m)", NO_MODEL),
         ("StandardScaler().fit(X)", NO_MODEL),
+        ("w = np.linalg.lstsq(X, y, rcond=None)[0]\nprint(X @ w)", "lstsq"),
+        ("w = lstsq(X, y)\nRidge().fit(X, y)", "Ridge + lstsq"),
         ("def f(:\n  pass", UNPARSABLE),
         ("x = '\x00'", UNPARSABLE),
     ],
