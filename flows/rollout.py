@@ -18,8 +18,10 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from flows.labels import label_flow_run
 from flows.stopping import stoppable
 from mlrl_core.errors import InfraError
-from mlrl_core.experience import solution_id_of
-from mlrl_core.experience.launches import log_launch
+from mlrl_core.experience.cuts import wave_ids
+from mlrl_core.experience.handover import WorkFolder
+from mlrl_core.experience.launches import log_launch, read_launches
+from mlrl_core.records import Execution, Solution
 from tasks.execute import execute
 from tasks.generate import generate
 from tasks.instrument import instrument
@@ -28,7 +30,7 @@ from tasks.sampling import Interrupted
 from tasks.score import close_as_infra_error, score
 
 _POLL_S = 0.25
-_SAMPLES_OF_ONE_WAVE = 128  # the ceiling of `wave_size`: every solution may wait in a thread of its own
+_SAMPLES_OF_ONE_WAVE = 512  # the ceiling of `wave_size`: every solution may wait in a thread of its own
 
 # What follows on a stage's answer; `score` ends it.
 _NEXT = {"generate": "instrument", "instrument": "execute", "execute": "score"}
@@ -51,20 +53,22 @@ def rollout(run_dir: str, wave: int) -> None:
     Solutions that have a row are left alone, others go on from what they have published. A solution that the
     infrastructure fails for good becomes an ``infra_error`` row; more than half of a wave failing is no bad luck
     but a broken machine, and raises InfraError without writing those rows, so that a resume tries again.
+
+    Once a cut has ended the wave (``WaveControl.halt``), what has not ended is closed as ``cancelled``.
     """
     resources = resources_of(run_dir)
     label_flow_run(resources.run)
-    ids = [solution_id_of(wave, slot) for slot in range(resources.config.wave_size)]
+    ids = wave_ids(resources.run, resources.config, wave)
     there = set(resources.store.ids(wave))
     missing = [solution_id for solution_id in ids if solution_id not in there]
     if missing:
-        course = _Wave(
-            resources, wave, missing, Counter({stage: len(there) for stage in ("generate", *_NEXT.values())})
-        )
+        done = Counter({stage: len(there) for stage in ("generate", *_NEXT.values())})
+        course = _Wave(resources, wave, missing, len(ids), done)
         with stoppable(resources.cancel, resources.run):
             course.run()
         course.close_lost()
     resources.store.compact(wave)
+    resources.flights.launch(wave)  # all rows are there, whichever task was repeated after writing its own
     shutil.rmtree(resources.run.path / "work" / f"wave={wave:05d}", ignore_errors=True)
 
 
@@ -75,6 +79,7 @@ class _Wave:
     resources: Resources
     wave: int
     missing: list[str]
+    size: int
     done: Counter[str]
     lost: dict[str, str] = field(default_factory=dict)  # id -> what failed
     events: queue.Queue[tuple[str, str, PrefectFuture[Any]]] = field(default_factory=queue.Queue)
@@ -82,16 +87,22 @@ class _Wave:
 
     def __post_init__(self) -> None:
         config = self.resources.config
+        self.control = self.resources.control(self.wave)
         self.tasks = {stage.name: stage.for_run(config) for stage in (generate, instrument, execute, score)}
         self.deadline_s = sum(stage.deadline_s(config) for stage in (generate, instrument, execute, score)) * 4
 
     def run(self) -> None:
         """Drive every missing solution through its stages; returns when all have ended."""
-        for solution_id in self.missing:
-            log_launch(self.resources.run, solution_id, "launched")
-            self.submit("generate", solution_id)
+        if self.control.halted.is_set():
+            self.close_left_over()
+        else:
+            for solution_id in self.missing:
+                log_launch(self.resources.run, solution_id, "launched")
+                self.submit("generate", solution_id)
         end = time.monotonic() + self.deadline_s
         while self.active:
+            if self.resources.stopping:
+                self.control.kill.set()
             try:
                 stage, solution_id, future = self.events.get(timeout=_POLL_S)
             except queue.Empty:
@@ -100,7 +111,7 @@ class _Wave:
                 continue
             self.active -= 1
             self.advance(stage, solution_id, future)
-        if self.resources.cancel.is_set():
+        if self.resources.stopping:
             raise Interrupted
 
     def submit(self, stage: str, solution_id: str) -> None:
@@ -112,24 +123,39 @@ class _Wave:
 
     def advance(self, stage: str, solution_id: str, future: PrefectFuture[Any]) -> None:
         """Start what follows on a stage that has ended."""
-        if self.resources.cancel.is_set():
+        if self.resources.stopping:
             return
         answer = future.result(raise_on_failure=False)
         if not future.state.is_completed():
             self.lost[solution_id] = f"{stage}: {type(answer).__name__}: {answer}"
-        elif stage == "generate" and answer == "no_code":
+        elif (stage == "generate" and answer == "no_code") or (self.control.halted.is_set() and stage != "score"):
             self.submit("score", solution_id)
         elif stage in _NEXT:
             self.submit(_NEXT[stage], solution_id)
         self.done[stage] += 1
-        self.resources.listener.wave(self.wave, self.done, self.resources.config.wave_size)
+        if self.done["generate"] >= self.size:
+            self.control.sampled.set()
+        if self.wave == self.resources.flights.newest:
+            self.resources.listener.wave(self.wave, self.done, self.size)
+
+    def close_left_over(self) -> None:
+        """After a resume: end what the wave's cut found unfinished. A program that was running then died with its
+        process, and nobody knows when it had started."""
+        launches = read_launches(self.resources.run, self.wave)
+        for solution_id in self.missing:
+            work = WorkFolder(self.resources.run, solution_id)
+            started = "started" in launches.get(solution_id, {})
+            if work.get(Solution) is None or (started and work.get(Execution) is None):
+                close_as_infra_error(self.resources, solution_id, "ended with its process while the batch was cut")
+            else:
+                self.submit("score", solution_id)
 
     def close_lost(self) -> None:
         """Rows for what the infrastructure has lost, or InfraError when that is most of the wave."""
-        if len(self.lost) * 2 > self.resources.config.wave_size:
+        if len(self.lost) * 2 > self.size:
             first = min(self.lost)
             raise InfraError(
-                f"wave {self.wave}: {len(self.lost)} of {self.resources.config.wave_size} solutions failed on "
+                f"wave {self.wave}: {len(self.lost)} of {self.size} solutions failed on "
                 f"infrastructure, first {first}: {self.lost[first]}"
             )
         for solution_id, reason in sorted(self.lost.items()):

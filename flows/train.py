@@ -5,30 +5,30 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prefect import flow
 from prefect.runtime import flow_run
-from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 from prefect.states import Cancelled
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.labels import label_flow_run
-from flows.rollout import rollout
 from flows.stopping import stoppable
+from flows.waves import Waves
 from mlrl_core.config import load_config
 from mlrl_core.errors import MlrlError
 from mlrl_core.experience import RunDirectory
+from mlrl_core.experience.batch_policy import biased_pair
+from mlrl_core.experience.cuts import batch_policy_of
 from mlrl_core.experience.state import RunState, RunStatus, read_state, write_state
-from mlrl_core.experience.statistics import COLUMNS, StepStatistics, run_statistics, wave_statistics
+from mlrl_core.experience.statistics import COLUMNS, StepStatistics, run_statistics, step_statistics
 from mlrl_core.reporting.report import write_report
 from mlrl_core.tracking.names import Cumulative, step_metrics
 from mlrl_core.tracking.tracker import EndStatus
-from tasks.batch import batch
+from tasks.batch import batch, batch_metrics
 from tasks.opening import open_resources
 from tasks.resources import Resources, find_resources, listener_of
 from tasks.sampling import Interrupted
@@ -107,6 +107,7 @@ def _train(resources: Resources) -> None:
         raise
     finally:
         if status != "finished":
+            resources.failed.set()
             resources.abort()
         _record_end(resources.run, status)
         if status != "interrupted":  # whoever pressed Ctrl-C is waiting
@@ -133,28 +134,42 @@ def _record_end(run: RunDirectory, status: RunStatus) -> None:
 
 
 class _Training:
-    """The loop over steps. Step n: version n - 1 samples wave n, which is batch n, which makes version n."""
+    """The loop over steps. Step n: version n - 1 samples wave n, batch n is cut, and makes version n."""
 
     def __init__(self, resources: Resources) -> None:
         self.resources = resources
         self.run_dir = str(resources.run.path)
         self.started = time.monotonic()
+        self.waves = Waves(resources)
         self.before = read_state(resources.run)
         self.state = self.before
         self.history: list[StepStatistics] = []
 
     def run(self) -> None:
         """From the newest published version to the last step."""
+        try:
+            self._run()
+        except BaseException:
+            self.resources.failed.set()
+            self.waves.stop()
+            raise
+
+    def _run(self) -> None:
         resources = self.resources
         done = max(resources.run.published_versions(), default=0)
+        config = resources.config
+        bias = biased_pair(batch_policy_of(config), config.batch.duration_weighting)
+        if bias is not None:
+            resources.listener.note(f"warning: {bias} (docs/duration.md)")
         self.history = run_statistics(resources.store, range(1, done + 1))
         self.state = self._catch_up(done)
         write_state(resources.run, self.state.ended("running"))
-        for step in range(done + 1, resources.config.steps + 1):
+        self.waves.restore(done)
+        for step in range(done + 1, config.steps + 1):
             resources.check()
             resources.load_version(step - 1, resources.run.version(step - 1) / "adapter")
-            with _no_heartbeat():
-                rollout(self.run_dir, step)
+            self.waves.start(step)
+            self.waves.cut(step)
             resources.listener.updating(step)
             digest = self._result(batch.for_run(resources.config).submit(self.run_dir, step))
             self._result(update.for_run(resources.config).submit(self.run_dir, step, digest))
@@ -162,9 +177,10 @@ class _Training:
             self.state = self.state.after(step, wall_s, time.time())
             write_state(resources.run, self.state)
             best = self.history[-1].best if self.history else None
-            self.history.append(wave_statistics(resources.store.frame([step], COLUMNS), step, best))
+            self.history.append(step_statistics(resources.store.step_frame(step, COLUMNS), step, best))
             self._track(step)
             resources.listener.step(self.history[-1], wall_s, self._seconds_left(step))
+        self._log_waves(self.waves.finish())
 
     def _catch_up(self, done: int) -> RunState:
         """The state up to the newest version: a kill may have come between publishing it and writing the state."""
@@ -198,19 +214,16 @@ class _Training:
             solutions=sum(each.rows for each in past),
             generated_tokens=sum(each.generated_tokens for each in past),
         )
-        metrics = step_metrics(past[-1], version_metrics(self.resources.run, step), cumulative)
-        tracker = self.resources.tracker
-        tracker.log_metrics(step, metrics, self.state.steps[step - 1].finished_at)
-        tracker.log_file(self.resources.store.shard(step), "experiences")
+        measured = version_metrics(self.resources.run, step) | batch_metrics(self.resources.run, step)
+        metrics = step_metrics(past[-1], measured, cumulative)
+        self.resources.tracker.log_metrics(step, metrics, self.state.steps[step - 1].finished_at)
+        self._log_waves(self.resources.store.waves_closed_at(step))
+
+    def _log_waves(self, waves: Sequence[int]) -> None:
+        for wave in waves:
+            self.resources.tracker.log_file(self.resources.store.shard(wave), "experiences")
 
 
 def _ended(future: PrefectFuture[Any]) -> bool:
     future.wait(timeout=_POLL_S)
     return future.state.is_final()
-
-
-@contextmanager
-def _no_heartbeat() -> Iterator[None]:
-    """A sub-flow's heartbeat takes a second to stop, and says nothing that the flow above does not say."""
-    with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
-        yield

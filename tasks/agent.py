@@ -33,13 +33,13 @@ class PolicyAgent:
         self._prompt_ids = tuple(prompt_ids)
         self._decode = decode
 
-    def __call__(self, wave: int, policy_version: int) -> list[Solution]:
-        """All solutions of the wave in slot order."""
+    def __call__(self, wave: int, policy_version: int, size: int) -> list[Solution]:
+        """The ``size`` solutions of the wave in slot order."""
         requests = [
             GenerationRequest(
                 solution_id_of(wave, slot), self._prompt_ids, solution_seed(self._config.seed, wave, slot)
             )
-            for slot in range(self._config.wave_size)
+            for slot in range(size)
         ]
         generated = self._generator.generate(requests, policy_version)
         return [

@@ -1,53 +1,116 @@
-"""Decide what an update consumes."""
+"""Decide what each solution of an update counts."""
 
 from __future__ import annotations
 
+import json
+
+import polars as pl
+
 from mlrl_core.errors import InfraError
-from mlrl_core.experience.weights import duration_weights
+from mlrl_core.experience import RunDirectory
+from mlrl_core.experience.batch_policy import BatchPolicy
+from mlrl_core.experience.cuts import CutRecord, batch_policy_of, read_cut, require_cut
+from mlrl_core.experience.files import publish_text
+from mlrl_core.experience.reward_rate import RewardRate
+from mlrl_core.experience.run_directory import wave_of
+from mlrl_core.experience.weighing import Launch, Weighed, weigh
 from mlrl_core.learner.batch_file import BatchRow, batch_digest, read_batch, write_batch
-from mlrl_core.records import EXCLUDED_OUTCOMES, Experience
+from mlrl_core.records import Experience
 from tasks.decorator import mlrl_task
 from tasks.resources import Resources, resources_of
 
 
 @mlrl_task("batch {number}", deadline_s=lambda config: 540.0, retries=0)
 def batch(run_dir: str, number: int) -> str:
-    """Publish batch ``number`` from wave ``number`` (``wait_all``: the whole wave). Returns its digest.
+    """Publish batch ``number``: the solutions that its cut has admitted, in id order. Returns its digest.
 
-    A batch that is there stays as it was decided. Rows are in id order, ``infra_error`` and ``cancelled`` left out.
+    A batch that is there stays as it was decided.
     """
     resources = resources_of(run_dir)
-    path = resources.run.batch(number)
+    run = resources.run
+    path = run.batch(number)
     if path.exists():
         return batch_digest(read_batch(path))
-    rows = [row for row in resources.store.read(number) if row.outcome not in EXCLUDED_OUTCOMES]
+    cut = require_cut(run, number)
+    rows = _admitted(resources, cut)
     if not rows:
         raise InfraError(f"wave {number} has no solution that could be trained on")
-    return write_batch(path, _batch_rows(resources, rows))
+    policy = batch_policy_of(resources.config)
+    launches, cut_times = _launches(resources, policy, cut)
+    weighed = weigh(
+        rows,
+        resources.config.batch,
+        policy,
+        cut,
+        launches,
+        cut_times,
+        _rates(run, number - 1),
+        resources.config.seed,
+    )
+    for warning in weighed.warnings:
+        resources.listener.note(f"step {number}: {warning}")
+    facts = {"metrics": weighed.metrics, "reward_rates": {k: rate.as_dict() for k, rate in weighed.rates.items()}}
+    publish_text(run.batch_facts(number), json.dumps(facts, indent=1), durable=True)
+    return write_batch(path, _batch_rows(rows, weighed))
 
 
-def _batch_rows(resources: Resources, rows: list[Experience]) -> list[BatchRow]:
-    settings = resources.config.batch
-    durations = [row.execution.duration_s if row.execution else 0.0 for row in rows]
-    competitions = [row.solution.competition_id for row in rows]
-    weights = duration_weights(durations, settings.duration_weighting, settings.duration_floor_s, competitions)
-    batch_rows: list[BatchRow] = []
-    for row, duration_s, weight in zip(rows, durations, weights, strict=True):
-        solution, reward = row.solution, row.reward
-        assert reward is not None, "an outcome that counts has a reward"
-        batch_rows.append(
-            BatchRow(
-                experience_id=solution.solution_id,
-                competition_id=solution.competition_id,
-                prompt_ids=solution.prompt_ids,
-                response_ids=solution.response_ids,
-                rollout_log_probs=solution.log_probs,
-                reward=reward.total,
-                duration_s=duration_s,
-                duration_weight=weight,
-                policy_version=solution.policy_version,
-                outcome=row.outcome,
-                finish_reason=solution.finish_reason,
-            )
+def batch_metrics(run: RunDirectory, number: int) -> dict[str, float]:
+    """What was found while a batch was weighed; nothing for batches of older runs."""
+    path = run.batch_facts(number)
+    return json.loads(path.read_text())["metrics"] if path.exists() else {}
+
+
+def _rates(run: RunDirectory, number: int) -> dict[str, RewardRate]:
+    path = run.batch_facts(number)
+    stored = json.loads(path.read_text())["reward_rates"] if path.exists() else {}
+    return {competition: RewardRate.from_dict(state) for competition, state in stored.items()}
+
+
+def _admitted(resources: Resources, cut: CutRecord) -> list[Experience]:
+    admitted = set(cut.admitted or ())
+    waves = sorted({wave_of(each) for each in admitted})
+    rows = [row for wave in waves for row in resources.store.read(wave)]
+    return [row for row in rows if row.solution.solution_id in admitted]
+
+
+def _launches(resources: Resources, policy: BatchPolicy, cut: CutRecord) -> tuple[list[Launch], dict[int, float]]:
+    """What inclusion is measured on: the wave that was cut, or the latest waves whose last cut has passed."""
+    if not policy.censors:
+        return [], {}
+    newest = cut.step - (policy.drops_after or 0)
+    launches: list[Launch] = []
+    cut_times: dict[int, float] = {}
+    for wave in range(newest, 0, -1):
+        if len(launches) >= resources.config.wave_size:
+            break
+        rows = resources.store.frame([wave], ["wave", "started_at", "outcome"]).filter(
+            pl.col("outcome") != "infra_error"
         )
-    return batch_rows
+        launches += [Launch(wave, started, outcome != "cancelled") for wave, started, outcome in rows.iter_rows()]
+        last = cut if wave == newest else read_cut(resources.run, wave + (policy.drops_after or 0))
+        assert last is not None, "every earlier step has been cut"
+        cut_times[last.step - 1] = last.at
+        if policy.kills:
+            break
+    return launches, cut_times
+
+
+def _batch_rows(rows: list[Experience], weighed: Weighed) -> list[BatchRow]:
+    return [
+        BatchRow(
+            experience_id=row.solution.solution_id,
+            competition_id=row.solution.competition_id,
+            prompt_ids=row.solution.prompt_ids,
+            response_ids=row.solution.response_ids,
+            rollout_log_probs=row.solution.log_probs,
+            reward=weighed.rewards[i],
+            duration_s=row.execution.duration_s if row.execution else 0.0,
+            duration_weight=weighed.weights[i],
+            policy_version=row.solution.policy_version,
+            outcome=row.outcome,
+            finish_reason=row.solution.finish_reason,
+            inclusion=weighed.inclusion[i],
+            available_s=weighed.available_s[i],
+        )
+        for i, row in enumerate(rows)
+    ]

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from mlrl_core.config import RunConfig
 from mlrl_core.experience import ExperienceStore, RunDirectory
+from mlrl_core.experience.flights import Flights
 from mlrl_core.records import Execution, InstrumentedProgram, Score
 from mlrl_core.reporting.progress import Listener, Silent
 from mlrl_core.tracking import Tracker
@@ -55,8 +56,24 @@ class Learner(Protocol):
 
 
 @dataclass
+class WaveControl:
+    """How a running wave is told to end. ``kill`` ends its programs; with ``halted`` a cut has done so, and what was
+    killed is recorded as such. ``sampled``: all its solutions are there."""
+
+    kill: threading.Event = field(default_factory=threading.Event)
+    halted: threading.Event = field(default_factory=threading.Event)
+    sampled: threading.Event = field(default_factory=threading.Event)
+
+    def halt(self) -> None:
+        """End the wave at a cut."""
+        self.halted.set()
+        self.kill.set()
+
+
+@dataclass
 class Resources:
-    """One run's live objects. ``cancel`` set means: end soon, publish nothing half done."""
+    """One run's live objects. ``cancel`` set means: end soon, publish nothing half done; ``failed`` the same, without
+    anybody having asked for it."""
 
     run: RunDirectory
     config: RunConfig
@@ -71,16 +88,28 @@ class Resources:
     tracker: Tracker
     abort: Callable[[], None]  # end the learner and every program now; callable twice, from any thread
     cancel: threading.Event = field(default_factory=threading.Event)
+    failed: threading.Event = field(default_factory=threading.Event)
     listener: Listener = field(default_factory=Silent)
+    _controls: dict[int, WaveControl] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.store = ExperienceStore(self.run)
-        self.sampler = WaveSampler(self.agent, self.cancel.is_set, self.config.generation.request_deadline_s)
+        self.flights = Flights(self.run, self.config, self.store)
+        self.sampler = WaveSampler(self.agent, lambda: self.stopping, self.config.generation.request_deadline_s)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether everything is to end soon."""
+        return self.cancel.is_set() or self.failed.is_set()
 
     def check(self) -> None:
         """Raise Interrupted once the run is being stopped."""
-        if self.cancel.is_set():
+        if self.stopping:
             raise Interrupted
+
+    def control(self, wave: int) -> WaveControl:
+        """What ends a wave."""
+        return self._controls.setdefault(wave, WaveControl())
 
     @property
     def competition_id(self) -> str:

@@ -22,9 +22,9 @@ class Interrupted(Exception):
 
 
 class Agent(Protocol):
-    """Samples all solutions of a wave in slot order, with a policy version that has been loaded."""
+    """Samples the solutions of a wave in slot order, with a policy version that has been loaded."""
 
-    def __call__(self, wave: int, policy_version: int) -> Sequence[Solution]: ...
+    def __call__(self, wave: int, policy_version: int, size: int) -> Sequence[Solution]: ...
 
 
 class WaveSampler:
@@ -38,12 +38,12 @@ class WaveSampler:
         self._wave: int | None = None
         self._solutions: dict[str, Solution] = {}
 
-    def solution(self, wave: int, policy_version: int, solution_id: str) -> Solution:
-        """One solution of the wave. Raises InfraError when the generator fails or the deadline passes."""
+    def solution(self, wave: int, policy_version: int, size: int, solution_id: str) -> Solution:
+        """One solution of the wave of ``size``. Raises InfraError when the generator fails or the deadline passes."""
         self._acquire(wave)
         try:
             if self._wave != wave:
-                self._solutions = {s.solution_id: s for s in self._agent(wave, policy_version)}
+                self._solutions = {s.solution_id: s for s in self._agent(wave, policy_version, size)}
                 self._wave = wave
             return self._solutions[solution_id]
         finally:

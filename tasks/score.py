@@ -31,6 +31,10 @@ def score(run_dir: str, competition: str, solution_id: str) -> str:
     solution = work.require(Solution)
     program = work.get(InstrumentedProgram)
     execution = work.get(Execution)
+    if execution is None and solution.code is not None:
+        if not resources.control(solution.wave).halted.is_set():
+            raise FileNotFoundError(f"{work.path}: a program without its execution")
+        return _close_as_never_started(resources, work, solution)
     graded = _grade(resources, work, execution)
     outcome = outcome_of(execution, graded)
     mapped = resources.map_score(graded.raw) if outcome == "graded" and graded and graded.raw is not None else None
@@ -51,6 +55,26 @@ def score(run_dir: str, competition: str, solution_id: str) -> str:
         ),
     )
     return outcome
+
+
+def _close_as_never_started(resources: Resources, work: WorkFolder, solution: Solution) -> str:
+    """The row of a program that was still waiting when a cut ended its wave."""
+    now = time.time()
+    experience = Experience(
+        solution=solution,
+        program=work.get(InstrumentedProgram),
+        execution=None,
+        score=None,
+        reward=None,
+        outcome="cancelled",
+        generated_at=solution.generated_at,
+        queued_at=now,
+        started_at=now,  # after the cut: it had no time at all
+        finished_at=now,
+        detail="not started when the batch was cut",
+    )
+    close(resources, experience)
+    return experience.outcome
 
 
 def _for_people(execution: Execution | None, program: InstrumentedProgram | None) -> Execution | None:
@@ -76,6 +100,7 @@ def close(resources: Resources, experience: Experience) -> None:
     """Put the row in place, log the end of the launch, drop the hand-over files: in this order."""
     solution_id = experience.solution.solution_id
     resources.store.append(experience)
+    resources.flights.end(solution_id, experience.outcome, experience.started_at, experience.finished_at)
     log_launch(resources.run, solution_id, "ended", experience.finished_at, experience.outcome)
     WorkFolder(resources.run, solution_id).remove()
 

@@ -8,7 +8,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -129,11 +129,11 @@ class FakePolicy:
         self.adapter = (adapter_dir / "adapter.bin").read_bytes()
         self.version = version
 
-    def __call__(self, wave: int, policy_version: int) -> list[Solution]:
+    def __call__(self, wave: int, policy_version: int, size: int) -> list[Solution]:
         assert policy_version == self.version, "sampled with another version than the one loaded"
         self.calls.append(wave)
         time.sleep(self.delay_s)
-        return [self._solution(wave, slot) for slot in range(self.config.wave_size)]
+        return [self._solution(wave, slot) for slot in range(size)]
 
     def _solution(self, wave: int, slot: int) -> Solution:
         seed = solution_seed(self.config.seed, wave, slot)
@@ -162,11 +162,18 @@ class FakePolicy:
 
 
 class FakeSandbox:
-    """Runs nothing: the outcome is written in the program's first line. ``broken`` ids fail on infrastructure."""
+    """Runs nothing: the outcome is written in the program's first line. ``broken`` ids fail on infrastructure; what
+    ``held`` says of is running until it says otherwise."""
 
-    def __init__(self, delay_s: float = 0.0, broken: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        delay_s: float = 0.0,
+        broken: frozenset[str] = frozenset(),
+        held: Callable[[str], bool] = lambda solution_id: False,
+    ) -> None:
         self.delay_s = delay_s
         self.broken = broken
+        self.held = held
         self.runs: list[str] = []
 
     def close(self) -> None: ...
@@ -185,7 +192,10 @@ class FakeSandbox:
         self.runs.append(solution_id)
         if solution_id in self.broken:
             raise InfraError("the engine is gone")
+        began = time.time()
         cancelled = cancel is not None and cancel.wait(self.delay_s)
+        while cancel is not None and not cancelled and self.held(solution_id):
+            cancelled = cancel.wait(0.02)
         kind = source.split("\n")[0].removeprefix("# ")
         if kind == "graded" and not cancelled:
             collect_to.parent.mkdir(parents=True, exist_ok=True)
@@ -198,7 +208,7 @@ class FakeSandbox:
             status="cancelled" if cancelled else example.status,
             milestones=tuple(milestones),
             duration_s=len(source) / 10,
-            started_at=now,
+            started_at=began,
             finished_at=now,
         )
 

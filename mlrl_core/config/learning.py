@@ -10,12 +10,26 @@ from mlrl_core.config.base import Section
 
 
 class BatchConfig(Section):
-    """Which completed solutions enter an update (design section 5)."""
+    """Which completed solutions enter an update, and what each counts (docs/duration.md)."""
 
     size: int = Field(128, ge=1)
-    batch_policy: Literal["wait_all"] = "wait_all"
-    duration_weighting: Literal["none", "mean_normalised"] = "none"
+    batch_policy: Literal["wait_all", "first_k_carry", "first_k_discard", "window"] = "wait_all"
+    max_staleness: int = Field(8, ge=1)  # first_k_carry: versions that a solution may be older than the one it trains
+    on_stale: Literal["wait", "drop"] = "wait"  # first_k_carry: for what would pass max_staleness
+    window_s: float = Field(0.0, ge=0)  # window: seconds from the first start of the wave's programs
+    duration_weighting: Literal["none", "mean_normalised", "clipped", "inverse_inclusion", "reward_rate"] = "none"
     duration_floor_s: float = Field(1.0, ge=0)
+    duration_weight_cap: float = Field(5.0, gt=0)  # clipped
+    inclusion_weight_cap: float = Field(20.0, gt=0)  # inverse_inclusion
+    time_charge: float = Field(1.0, ge=0)  # reward_rate: times seconds times the rate, off the reward
+
+    @model_validator(mode="after")
+    def _complete(self) -> BatchConfig:
+        if self.batch_policy == "window" and not self.window_s:
+            raise ValueError("batch_policy = window needs window_s, the seconds that a batch stays open")
+        if self.duration_weighting == "reward_rate" and not self.duration_floor_s:
+            raise ValueError("duration_weighting = reward_rate needs duration_floor_s above 0: a rate is per second")
+        return self
 
 
 class PPOConfig(Section):
@@ -62,6 +76,8 @@ class LearnerConfig(Section):
     device: Literal["cpu", "cuda"] = "cpu"
     threads: int = Field(0, ge=0)  # of each rank; 0 = all cores, shared between the ranks
     gradient_checkpointing: bool = False  # a third more work for a fraction of the memory
+    autocast: bool = False  # bfloat16 matrix products in the decoder; weights, head and losses keep their dtype
+    max_updates_per_process: int = Field(50, ge=1)  # then the group starts afresh, and takes its leaks with it
     mismatch_limit: float = Field(0.1, gt=0)  # mean |log-prob of learner - of sampler| that a new process accepts
     start_deadline_s: float = Field(300, gt=0)
     update_deadline_s: float = Field(1800, gt=0)

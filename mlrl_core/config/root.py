@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from pydantic import Field, model_validator
 
 from mlrl_core.config.base import Section
@@ -25,12 +27,16 @@ class TrackingConfig(Section):
 
 
 class RunConfig(Section):
-    """Class defaults are the ``default`` profile of method.md; profiles override them."""
+    """Class defaults are the ``default`` profile of method.md; profiles override them.
+
+    ``wave_size`` solutions are launched for each step; with ``batch.batch_policy = first_k_carry`` so many are in
+    flight.
+    """
 
     profile: str = "default"
     seed: int = Field(0, ge=0)
     steps: int = Field(300, ge=1)
-    wave_size: int = Field(128, ge=1, le=128)
+    wave_size: int = Field(128, ge=1, le=512)
     competition: CompetitionConfig = CompetitionConfig()
     policy: PolicyConfig = PolicyConfig()
     prompt: PromptConfig = PromptConfig()
@@ -47,9 +53,18 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _wave_fills_batch(self) -> RunConfig:
-        if self.batch.batch_policy == "wait_all" and self.batch.size != self.wave_size:
+        batch, sizes = self.batch, f"batch.size = {self.batch.size} but wave_size = {self.wave_size}"
+        if batch.batch_policy in ("wait_all", "window") and batch.size != self.wave_size:
             raise ValueError(
-                f"batch.size = {self.batch.size} but wave_size = {self.wave_size}: with "
-                "batch.batch_policy = wait_all one wave is one batch, set both to the same number"
+                f"{sizes}: with batch.batch_policy = {batch.batch_policy} one wave is one batch, set both to the same "
+                "number"
+            )
+        if batch.size > self.wave_size:
+            raise ValueError(f"{sizes}: so many in flight never fill a batch, raise wave_size")
+        if batch.batch_policy == "first_k_carry" and batch.size * (batch.max_staleness + 1) < self.wave_size:
+            need = math.ceil(self.wave_size / batch.size) - 1
+            raise ValueError(
+                f"{sizes}: what is in flight takes {need} more versions to be used, raise batch.max_staleness "
+                f"({batch.max_staleness}) to {need} or lower wave_size"
             )
         return self

@@ -39,7 +39,7 @@ def solution_seed(run_seed: int, wave: int, slot: int) -> int:
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """Paths of one run. Wave n is sampled by version n - 1, is batch n, and makes version n."""
+    """Paths of one run. Wave n is sampled by version n - 1; batch n, cut while it runs, makes version n."""
 
     path: Path
 
@@ -115,6 +115,14 @@ class RunDirectory:
 
     def batch(self, number: int) -> Path:
         return self.path / "batches" / f"{number:05d}.parquet"
+
+    def cut(self, number: int) -> Path:
+        """Who left flight at step ``number``."""
+        return self.path / "batches" / f"{number:05d}.cut.json"
+
+    def batch_facts(self, number: int) -> Path:
+        """What was found while batch ``number`` was weighed: metrics, and what the next batch builds on."""
+        return self.path / "batches" / f"{number:05d}.json"
 
     def version(self, number: int) -> Path:
         return self.versions / f"{number:05d}"

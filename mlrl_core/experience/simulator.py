@@ -41,7 +41,8 @@ class SimulatedBatch(Generic[T]):
 @dataclass(frozen=True, slots=True)
 class Site:
     """``in_flight`` solutions are launched, ``slots`` of them run side by side (None: all). With ``refill`` a finished
-    one is replaced at once (actors back to back); else launches wait for the next version."""
+    one is replaced at once (actors back to back); else launches wait for the next version, as in a run, and replace
+    what has left flight."""
 
     in_flight: int
     slots: int | None = None
@@ -67,7 +68,7 @@ class _Simulation(Generic[T]):
         self.running: list[tuple[float, int, Flight[Program[T]]]] = []  # a heap by end
         self.finished: list[Flight[Program[T]]] = []
         # What inclusion is computed from: of waves their own launches, else as many as have met their last cut.
-        recent = (2 + (policy.max_staleness or 0)) * policy.size + 4 * site.in_flight
+        recent = (2 + (policy.drops_after or 0)) * policy.size + 4 * site.in_flight
         self.started: deque[Flight[Program[T]]] = deque(maxlen=recent if policy.name == "first_k_carry" else None)
         self.cuts: dict[int, float] = {}
 
@@ -76,9 +77,11 @@ class _Simulation(Generic[T]):
         while True:
             self._next_event()
             pending = len(self.waiting) + len(self.running)
-            cut = decide(self.policy, self.finished, pending, self.version, self.now, self.opened_at)
+            oldest = self._oldest_pending() if self.policy.on_stale == "wait" else None
+            cut = decide(self.policy, self.finished, pending, self.version, self.now, self.opened_at, oldest)
             if cut is None:
                 continue
+            self.now = cut.at
             self.cuts[self.version] = self.now
             yield self._batch(cut)
             used = {id(flight) for flight in (*cut.admitted, *cut.dropped)}
@@ -90,11 +93,16 @@ class _Simulation(Generic[T]):
                 self.running.clear()
             if self.policy.name != "first_k_carry":
                 self.started.clear()
-                self._launch(self.site.in_flight)
+            if self.policy.name != "first_k_carry" or not self.site.refill:
+                self._launch(self.site.in_flight - len(self.waiting) - len(self.running) - len(self.finished))
+
+    def _oldest_pending(self) -> int | None:
+        versions = [flight.version for flight in self.waiting] + [flight.version for _, _, flight in self.running]
+        return min(versions, default=None)
 
     def _next_event(self) -> None:
         window_end = self.opened_at + self.policy.window_s
-        if not self.running or self.running[0][0] > window_end:
+        if self.now < window_end and (not self.running or self.running[0][0] > window_end):
             self.now = window_end
             return
         self.now, _, flight = heapq.heappop(self.running)

@@ -45,7 +45,7 @@ class Best:
 
 @dataclass(frozen=True, slots=True)
 class StepStatistics:
-    """Numbers of one wave. Shares are of the counted rows (not ``infra_error``, not ``cancelled``) in [0, 1];
+    """Numbers of one step. Shares are of the counted rows (not ``infra_error``, not ``cancelled``) in [0, 1];
     a mean over nothing is None. Durations are seconds of the program's own run time, of every counted program that
     was run; ``valid_*`` are over graded solutions only."""
 
@@ -76,8 +76,8 @@ class StepStatistics:
     best: Best | None  # up to and with this step
 
 
-def wave_statistics(rows: pl.DataFrame, step: int, best_before: Best | None = None) -> StepStatistics:
-    """Statistics of the rows (``COLUMNS``) of one wave, consumed by update ``step``."""
+def step_statistics(rows: pl.DataFrame, step: int, best_before: Best | None = None) -> StepStatistics:
+    """Statistics of the rows (``COLUMNS``) that left flight at ``step``: its batch, and what no batch uses."""
     counted = rows.filter(~pl.col("outcome").is_in(list(EXCLUDED_OUTCOMES)))
     valid = counted.filter(pl.col("outcome") == "graded")
     run = counted.filter(pl.col("execution_duration_s").is_not_null())["execution_duration_s"]
@@ -117,15 +117,15 @@ def wave_statistics(rows: pl.DataFrame, step: int, best_before: Best | None = No
     )
 
 
-def run_statistics(store: ExperienceStore, waves: Iterable[int] | None = None) -> list[StepStatistics]:
-    """Statistics of every wave of a run in order, with the best so far carried along."""
-    steps: list[StepStatistics] = []
+def run_statistics(store: ExperienceStore, steps: Iterable[int] | None = None) -> list[StepStatistics]:
+    """Statistics of every step of a run in order, with the best so far carried along."""
+    found: list[StepStatistics] = []
     best: Best | None = None
-    for wave in store.waves() if waves is None else waves:
-        step = wave_statistics(store.frame([wave], COLUMNS), wave, best)
+    for number in store.steps() if steps is None else steps:
+        step = step_statistics(store.step_frame(number, COLUMNS), number, best)
         best = step.best
-        steps.append(step)
-    return steps
+        found.append(step)
+    return found
 
 
 def _best(valid: pl.DataFrame, before: Best | None) -> Best | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import polars as pl
 
 from mlrl_core.experience.codec import from_columns, schema, to_columns
+from mlrl_core.experience.cuts import read_cut
 from mlrl_core.experience.files import publish
 from mlrl_core.experience.run_directory import RunDirectory, wave_of
 from mlrl_core.records import Experience
@@ -22,6 +23,7 @@ class ExperienceStore:
     """Rows of one run. Several processes may append at the same time."""
 
     def __init__(self, run: RunDirectory) -> None:
+        self._run = run
         self._root = run.experiences
 
     def append(self, experience: Experience) -> Path:
@@ -65,14 +67,34 @@ class ExperienceStore:
         wanted = list(full) if columns is None else list(columns)
         parts: list[pl.DataFrame] = []
         for wave in self.waves() if waves is None else waves:
-            for path in self._files(wave):
-                there = set(pl.read_parquet_schema(path))
-                part = pl.read_parquet(path, columns=[c for c in wanted if c in there])
-                lacking = [pl.lit(None, dtype=full[c]).alias(c) for c in wanted if c not in there]
-                parts.append(part.with_columns(lacking).select(wanted))
+            parts += self._read(wave, wanted)
         if not parts:
             return pl.DataFrame(schema={column: full[column] for column in wanted})
         return pl.concat(parts)
+
+    def steps(self) -> list[int]:
+        """Steps whose batch has been cut, ascending. Where cuts weren't recorded yet: one step per closed wave."""
+        cuts = sorted(int(path.name.split(".")[0]) for path in self._run.cut(0).parent.glob("*.cut.json"))
+        made = [step for step in cuts if (cut := read_cut(self._run, step)) is not None and cut.admitted is not None]
+        first = min(cuts, default=None)
+        return [w for w in self.waves() if self.shard(w).exists() and (first is None or w < first)] + made
+
+    def step_frame(self, step: int, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        """The rows that left flight at a step, in id order: those of its batch, and those of which nothing is used."""
+        cut = read_cut(self._run, step)
+        if cut is None:
+            return self.frame([step], columns)
+        waves = sorted({wave_of(each) for each in cut.closed})
+        wanted = list(columns) if columns is not None else list(schema())
+        with_id = wanted if "solution_id" in wanted else [*wanted, "solution_id"]
+        rows = self.frame(waves, with_id)
+        return rows.filter(pl.col("solution_id").is_in(list(cut.closed))).select(wanted)
+
+    def waves_closed_at(self, step: int) -> list[int]:
+        """Waves that this step has used and that have ended: those whose file won't change."""
+        cut = read_cut(self._run, step)
+        waves = [step] if cut is None else sorted({wave_of(each) for each in cut.closed})
+        return [wave for wave in waves if self.shard(wave).exists()]
 
     def compact(self, wave: int) -> Path:
         """Merge the rows of a closed wave into one file. Safe to repeat, and to be killed anywhere."""
@@ -82,9 +104,19 @@ class ExperienceStore:
         shutil.rmtree(self._folder(wave), ignore_errors=True)
         return shard
 
-    def _files(self, wave: int) -> list[Path]:
+    def _read(self, wave: int, wanted: Sequence[str]) -> list[pl.DataFrame]:
+        """A wave may be compacted meanwhile: its single rows then vanish, and its shard is the whole of it."""
         shard = self.shard(wave)
-        return [shard] if shard.exists() else sorted(self._folder(wave).glob("[0-9]*.parquet"))
+        while not shard.exists():
+            try:
+                parts = [_read_file(path, wanted) for path in sorted(self._folder(wave).glob("[0-9]*.parquet"))]
+            except FileNotFoundError:
+                if not shard.exists():
+                    raise
+                continue
+            if not shard.exists():
+                return parts
+        return [_read_file(shard, wanted)]
 
     def _folder(self, wave: int) -> Path:
         return self._root / f"wave={wave:05d}"
@@ -95,3 +127,10 @@ class ExperienceStore:
 
     def _row(self, solution_id: str) -> Path:
         return self._folder(wave_of(solution_id)) / f"{solution_id}.parquet"
+
+
+def _read_file(path: Path, wanted: Sequence[str]) -> pl.DataFrame:
+    there = set(pl.read_parquet_schema(path))
+    part = pl.read_parquet(path, columns=[column for column in wanted if column in there])
+    lacking = [pl.lit(None, dtype=schema()[column]).alias(column) for column in wanted if column not in there]
+    return part.with_columns(lacking).select(list(wanted))

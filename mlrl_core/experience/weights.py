@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-DurationWeighting = Literal["none", "mean_normalised", "clipped", "inverse_inclusion"]
+DurationWeighting = Literal["none", "mean_normalised", "clipped", "inverse_inclusion", "reward_rate"]
 
 
 def duration_weights(
@@ -24,7 +24,7 @@ def duration_weights(
 ) -> list[float]:
     """The weight of each solution, in the order of ``durations_s`` (seconds, one per solution of the batch).
 
-    - ``none``: 1.
+    - ``none``, ``reward_rate``: 1 (the latter charges the reward for time instead, see reward_rate.py).
     - ``mean_normalised``: the duration, at least ``floor_s``, over the mean of that; the floor keeps programs that fail
       at once teachable.
     - ``clipped``: the same, at most ``cap``, not renormalised.
@@ -36,7 +36,7 @@ def duration_weights(
     ids = list(competition_ids) if competition_ids is not None else [""] * len(durations_s)
     if len(ids) != len(durations_s):
         raise ValueError(f"{len(durations_s)} durations but {len(ids)} competition ids")
-    if weighting == "none":
+    if weighting in ("none", "reward_rate"):
         return [1.0] * len(ids)
     if weighting in ("clipped", "inverse_inclusion") and cap is None:
         raise ValueError(f"{weighting} needs a cap")

@@ -20,7 +20,10 @@ class BatchRow:
     """One solution as the learner sees it. The ids are the sampler's own, never rebuilt from text.
 
     ``rollout_log_probs`` has one behaviour log-probability per response token, at the sampling temperature.
-    ``duration_weight`` was computed over the whole batch; ``policy_version`` is the version at dispatch.
+    ``reward`` is what is trained on (charged for time where the configuration says so); ``duration_weight`` was
+    computed over the whole batch; ``policy_version`` is the version at dispatch. ``inclusion`` is the probability that
+    a solution of this duration was in the batch, ``available_s`` the time that it had until its cut, None where nothing
+    limits it.
     """
 
     experience_id: str
@@ -34,6 +37,8 @@ class BatchRow:
     policy_version: int
     outcome: Outcome
     finish_reason: FinishReason
+    inclusion: float = 1.0
+    available_s: float | None = None
 
 
 def write_batch(path: Path, rows: Sequence[BatchRow]) -> str:
@@ -53,6 +58,8 @@ def write_batch(path: Path, rows: Sequence[BatchRow]) -> str:
         "duration_s": pl.Float64,
         "duration_weight": pl.Float64,
         "policy_version": pl.Int64,
+        "inclusion": pl.Float64,
+        "available_s": pl.Float64,
     }
     frame = pl.DataFrame(
         {f.name: [_plain(getattr(row, f.name)) for row in rows] for f in fields(BatchRow)}, schema_overrides=schema
@@ -110,7 +117,7 @@ def check_rows(rows: Sequence[BatchRow]) -> None:
 
 
 def _problem(row: BatchRow) -> str | None:
-    numbers = (row.reward, row.duration_s, row.duration_weight, *row.rollout_log_probs)
+    numbers = (row.reward, row.duration_s, row.duration_weight, row.inclusion, *row.rollout_log_probs)
     if not all(math.isfinite(x) for x in numbers):
         return "a number is not finite"
     if not row.prompt_ids:

@@ -50,7 +50,8 @@ class LearnerClient:
         self._process: subprocess.Popen[bytes] | None = None
         self._session: Session | None = None
         self._requests = 0
-        self._starts: list[float] = []
+        self._updates = 0  # of the live worker
+        self._starts: list[float] = []  # of workers that were not asked to end
         self._lock = threading.RLock()
 
     def __enter__(self) -> LearnerClient:
@@ -82,7 +83,7 @@ class LearnerClient:
                 return
             self._count_start()
             self._session = session = Session.create(self.run_dir)
-            self._requests = 0
+            self._requests = self._updates = 0
             publish_text(session.config, dump_toml(self.config))
             with session.log.open("wb") as log:
                 self._process = self._spawn(session, log)
@@ -108,6 +109,9 @@ class LearnerClient:
             put(session.request(self._requests), request)
             limit_s = self.config.learner.update_deadline_s
             answer = self._wait(session.answer(self._requests), limit_s, f"to answer update {batch_id}")
+            self._updates += 1
+            if self._updates >= self.config.learner.max_updates_per_process:
+                self._recycle()
         if answer["status"] == "refused":
             raise MlrlError(answer["message"])
         if answer["status"] != "ok":
@@ -130,6 +134,14 @@ class LearnerClient:
     def shutdown(self) -> None:
         """End the worker; all that it has published stays. Safe to repeat."""
         self.kill()
+
+    def _recycle(self) -> None:
+        """End a worker that has answered and published: the next one starts when it is needed, from what is published.
+
+        Memory that a process has lost comes back in no other way. An end that was asked for is no death.
+        """
+        self.kill()
+        self._starts.pop()
 
     def kill(self) -> None:
         """End the worker now, from any thread: end-of-file on its stdin, then SIGKILL. Nothing published is lost."""

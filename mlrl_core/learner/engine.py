@@ -79,10 +79,11 @@ class Engine:
         log_probs_s, clock = time.perf_counter() - clock, time.perf_counter()
         values = self._old_values(packs, batch)
         values_s, clock = time.perf_counter() - clock, time.perf_counter()
+        start_log_probs = self._start_log_probs(rows, packs, batch, old_log_probs)
         targets = make_targets(batch, ref_log_probs, old_log_probs, values, self.config)
         metrics = batch_metrics(rows, batch, targets, self.version)
         metrics |= self._train(rows, batch, targets)
-        metrics["learner/kl_halvings"] = self._keep_close(before, packs, batch, old_log_probs)
+        metrics["learner/kl_halvings"] = self._keep_close(before, packs, batch, start_log_probs)
         train_s = time.perf_counter() - clock
         tokens = batch.response_mask.sum().item()
         metrics |= {
@@ -287,7 +288,7 @@ class Engine:
 
     @torch.no_grad()
     def _keep_close(
-        self, before: dict[str, Tensor], packs: Sequence[Pack], batch: TensorBatch, old_log_probs: Tensor
+        self, before: dict[str, Tensor], packs: Sequence[Pack], batch: TensorBatch, start_log_probs: Tensor
     ) -> float:
         """Halve the policy's way from ``before`` until its KL (k3, token mean) is at most ``ppo.max_kl``; how often.
 
@@ -298,12 +299,22 @@ class Engine:
             return 0.0
         on = batch.response_mask.bool()
         for halvings in range(MAX_HALVINGS):
-            log_ratio = (self.compute_log_probs(packs, batch) - old_log_probs)[on].double()
+            log_ratio = (self.compute_log_probs(packs, batch) - start_log_probs)[on].double()
             if k3(-log_ratio).mean().item() <= self.config.ppo.max_kl:
                 return float(halvings)
             for name, parameter in self.network.trainable("policy").items():
                 part(parameter).lerp_(before[name], 0.5)
         return float(MAX_HALVINGS)
+
+    def _start_log_probs(
+        self, rows: Sequence[BatchRow], packs: Sequence[Pack], batch: TensorBatch, old_log_probs: Tensor
+    ) -> Tensor:
+        """What ``max_kl`` is measured from: this version's log-probabilities. Those of the sampler where it was this
+        version; rows of older ones would count how far the policy has come since."""
+        stale = any(row.policy_version != self.version for row in rows)
+        if not self.config.ppo.max_kl or not stale or self.config.ppo.importance_correction != "none":
+            return old_log_probs
+        return self.compute_log_probs(packs, batch)
 
     def _distance(self, before: dict[str, Tensor]) -> float:
         now = self.network.trainable("policy")

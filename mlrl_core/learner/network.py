@@ -52,6 +52,7 @@ class Network(nn.Module):
         super().__init__()
         self.peft_model = _load(backbone_dir, config)
         self.temperature = config.sampling.temperature
+        self.autocast = config.learner.autocast
         self.checkpointing = config.learner.gradient_checkpointing
         if self.checkpointing:
             self.peft_model.get_base_model().gradient_checkpointing_enable({"use_reentrant": False})
@@ -77,20 +78,22 @@ class Network(nn.Module):
         for layer in decoder.layers:
             # transformers checkpoints what is in training mode: the layer alone, so that no dropout wakes up in it.
             layer.training = self.checkpointing and torch.is_grad_enabled()
-        hidden = decoder(
-            input_ids=pack.input_ids,
-            position_ids=pack.position_ids,
-            # A mask of rank 4 is taken as it is: the layout alone says who attends to whom.
-            attention_mask=pack.input_ids.new_zeros((1, 1, 1, 1)),
-            use_cache=False,
-            packed=pack.layout,
-        ).last_hidden_state[0]
+        with torch.autocast(pack.input_ids.device.type, torch.bfloat16, enabled=self.autocast):
+            hidden = decoder(
+                input_ids=pack.input_ids,
+                position_ids=pack.position_ids,
+                # A mask of rank 4 is taken as it is: the layout alone says who attends to whom.
+                attention_mask=pack.input_ids.new_zeros((1, 1, 1, 1)),
+                use_cache=False,
+                packed=pack.layout,
+            ).last_hidden_state[0]
         for layer in decoder.layers:
             layer.training = False  # else sampling would lose its cache
         hidden = hidden.index_select(0, pack.predictors)
         if role == "critic":
             return self.value_head(hidden.float()).squeeze(-1)
         weight = causal.get_output_embeddings().weight
+        hidden = hidden.to(weight.dtype)
         scores = token_log_probs(hidden, weight, pack.targets, self.temperature, entropy_grad=self.entropy_grad)
         return TokenScores(*scores)
 
@@ -117,7 +120,7 @@ class Network(nn.Module):
                 table = torch.log_softmax(logits[len(prompt) - 1 : -1].float() / self.temperature, -1)
                 plain.append(table.gather(1, torch.tensor(answer, device=device)[:, None])[:, 0])
         gap = (packed - torch.cat(plain)).abs().max().item()
-        if not gap < CHECK_TOLERANCE[config.policy.dtype]:
+        if not gap < CHECK_TOLERANCE["bfloat16" if self.autocast else config.policy.dtype]:
             raise MlrlError(
                 f"{backbone_dir}: packed log-probabilities differ from the model's own by {gap:.2g}: its architecture "
                 f"({causal.config.model_type}) can't be trained here; take another model"

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mlrl_core.config import RunConfig
 from mlrl_core.learner.batch_file import BatchRow
-from mlrl_core.ppo.advantages import gae, group_advantages, token_rewards, whiten
+from mlrl_core.ppo.advantages import SPREAD_FLOOR, gae, group_advantages, token_rewards, whiten
 from mlrl_core.ppo.losses import truncated_importance
 
 
@@ -24,6 +24,7 @@ class TensorBatch:
     reward: Tensor  # [N] fp64
     duration_weight: Tensor  # [N] fp64
     group: Tensor  # [N] int64, equal for equal prompts
+    competition: Tensor  # [N] int64, equal for the same competition
 
     @classmethod
     def of(cls, rows: Sequence[BatchRow]) -> TensorBatch:
@@ -33,6 +34,7 @@ class TensorBatch:
         for i, row in enumerate(rows):
             rollout[i, : len(row.response_ids)] = torch.tensor(row.rollout_log_probs)
         prompts = {prompt: number for number, prompt in enumerate(dict.fromkeys(row.prompt_ids for row in rows))}
+        places = {name: number for number, name in enumerate(dict.fromkeys(row.competition_id for row in rows))}
         return cls(
             response_len=lengths,
             response_mask=(torch.arange(width)[None] < lengths[:, None]).float(),
@@ -40,6 +42,7 @@ class TensorBatch:
             reward=torch.tensor([row.reward for row in rows], dtype=torch.float64),
             duration_weight=torch.tensor([row.duration_weight for row in rows], dtype=torch.float64),
             group=torch.tensor([prompts[row.prompt_ids] for row in rows]),
+            competition=torch.tensor([places[row.competition_id] for row in rows]),
         )
 
 
@@ -72,7 +75,7 @@ def make_targets(
     policy_mask = mask
     if ppo.advantage == "gae":
         raw, returns = gae(rewards, values, mask, ppo.gamma, ppo.gae_lambda)
-        advantages = whiten(raw, mask)
+        advantages = _whiten_each(raw, mask, batch)
     else:
         per_row, counts = group_advantages(rewards.double().sum(1), batch.reward, batch.group, ppo.advantage)
         raw = per_row[:, None].float() * mask
@@ -92,3 +95,21 @@ def make_targets(
         std_before_whitening=raw[on].double().std(unbiased=False).item() if difference.numel() else 0.0,
         reference_kl=difference.double().mean().item() if difference.numel() else 0.0,
     )
+
+
+def _whiten_each(raw: Tensor, mask: Tensor, batch: TensorBatch) -> Tensor:
+    """Whiten [N, R] within each competition: rewards of different ones have different scales.
+
+    One whose rewards are all the same says nothing, and whitening would only blow up the KL term: it gets 0, unless it
+    is alone in the batch, where the engine decides.
+    """
+    competitions = batch.competition.unique()
+    if len(competitions) == 1:
+        return whiten(raw, mask)
+    out = torch.zeros_like(raw)
+    for competition in competitions:
+        members = torch.nonzero(batch.competition == competition).squeeze(1)
+        reward = batch.reward[members]
+        if reward.max() - reward.min() >= SPREAD_FLOOR:
+            out[members] = whiten(raw[members], mask[members])
+    return out

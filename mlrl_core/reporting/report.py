@@ -50,33 +50,34 @@ class Report:
     diff: str
 
 
-def write_report(run: RunDirectory, waves: Sequence[int] | None = None) -> Report:
-    """Write ``<run>/report`` and return what it says. Raises MlrlError when no wave has ended yet.
+def write_report(run: RunDirectory, steps: Sequence[int] | None = None) -> Report:
+    """Write ``<run>/report`` and return what it says. Raises MlrlError when no step has been made yet.
 
-    ``waves``: the waves that count (all that are closed, if not given).
+    ``steps``: the steps that count (all whose batch has been cut, if not given).
     """
     store = ExperienceStore(run)
-    closed = [wave for wave in store.waves() if store.shard(wave).exists()] if waves is None else list(waves)
-    if not closed:
+    made = store.steps() if steps is None else list(steps)
+    if not made:
         raise MlrlError(f"{run.path}: no wave has ended yet, there is nothing to report")
-    statistics = run_statistics(store, closed)
-    graded = store.frame(closed, ["solution_id", "wave", "code", "outcome"]).filter(pl.col("outcome") == "graded")
-    families = [family_shares(graded.filter(pl.col("wave") == wave)["code"]) for wave in closed]
+    statistics = run_statistics(store, made)
+    columns = ["solution_id", "code", "outcome"]
+    graded = [store.step_frame(step, columns).filter(pl.col("outcome") == "graded") for step in made]
+    families = [family_shares(rows["code"]) for rows in graded]
     config = run.load_config()
     title = f"{run.key}: {config.competition.id}, profile {config.profile}, seed {config.seed}"
     curve = draw_learning_curve(statistics, families, title, run.report / "learning_curve.png")
     best = statistics[-1].best
-    codes = dict(graded.select("solution_id", "code").iter_rows())
+    codes = dict(pl.concat(graded).select("solution_id", "code").iter_rows())
     first_id = min(codes) if codes else None
     first_path = _program(run, "first_valid.py", codes[first_id]) if first_id else None
     best_path = _program(run, "best.py", codes[best.solution_id]) if best else None
     diff = _diff(first_id, best.solution_id, codes) if first_id and best else ""
-    ends = max(min(ENDS, len(closed) // 2), 1)  # the two never overlap, unless there is one step
+    ends = max(min(ENDS, len(made) // 2), 1)  # the two never overlap, unless there is one step
     report = Report(
         run=str(run.path),
         steps=statistics,
-        first=_end(store, closed[:ends]),
-        last=_end(store, closed[-ends:]),
+        first=_end(store, made[:ends]),
+        last=_end(store, made[-ends:]),
         curve=curve,
         first_program=first_path,
         best_program=best_path,
@@ -93,13 +94,14 @@ def as_json(report: Report) -> dict[str, object]:
     return {key: str(value) if isinstance(value, Path) else value for key, value in tree.items()}
 
 
-def _end(store: ExperienceStore, waves: Sequence[int]) -> End:
+def _end(store: ExperienceStore, steps: Sequence[int]) -> End:
     columns = ["outcome", "reward_total", "execution_duration_s", "code"]
-    rows = store.frame(waves, columns).filter(~pl.col("outcome").is_in(["infra_error", "cancelled"]))
+    parts = [store.step_frame(step, columns) for step in steps]
+    rows = pl.concat(parts).filter(~pl.col("outcome").is_in(["infra_error", "cancelled"]))
     valid = rows.filter(pl.col("outcome") == "graded")
     rewards = valid["reward_total"].to_list()
     return End(
-        steps=tuple(waves),
+        steps=tuple(steps),
         solutions=rows.height,
         valid_share=valid.height / max(rows.height, 1),
         reward_mean=_mean(rows["reward_total"].to_list()),

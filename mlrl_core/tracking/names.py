@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from mlrl_core.experience.statistics import StepStatistics
 from mlrl_core.records import OUTCOMES
 
-# Of one wave: key -> attribute of StepStatistics.
+# Of one step: key -> attribute of StepStatistics.
 WAVE_KEYS: dict[str, str] = {
     "reward/mean": "reward_mean",
     "reward/max": "reward_max",
@@ -64,6 +64,17 @@ LEARNER_KEYS: frozenset[str] = frozenset(
 )
 
 
+# What is found while a batch is weighed. With several competitions there is a rate for each, ``reward_rate/rho/<id>``.
+BATCH_KEYS: frozenset[str] = frozenset(
+    {
+        *(f"inclusion/{k}" for k in ("q1", "q2", "q3", "q4", "q5", "min_p", "unfinished_share_top_decile")),
+        *("duration_weight/floored_frac", "duration_weight/capped_frac"),
+        *(f"batch/{k}" for k in ("size", "carried_frac", "unused", "in_flight")),
+    }
+)
+RATE_PREFIX = "reward_rate/rho"
+
+
 @dataclass(frozen=True, slots=True)
 class Cumulative:
     """Totals of the run up to and with a step; comparisons are drawn against these as well as against steps."""
@@ -74,13 +85,20 @@ class Cumulative:
     generated_tokens: int
 
 
-def step_metrics(statistics: StepStatistics, learner: Mapping[str, float], cumulative: Cumulative) -> dict[str, float]:
-    """All metrics of one step. What is None, or not in this module, is left out; non-finite values are counted."""
+def _is_known(key: str) -> bool:
+    return key in LEARNER_KEYS or key in BATCH_KEYS or key.startswith(RATE_PREFIX)
+
+
+def step_metrics(statistics: StepStatistics, measured: Mapping[str, float], cumulative: Cumulative) -> dict[str, float]:
+    """All metrics of one step; ``measured`` by learner and batch.
+
+    What is None, or not in this module, is left out; non-finite values are counted.
+    """
     values: dict[str, float | None] = {key: getattr(statistics, name) for key, name in WAVE_KEYS.items()}
     values |= {key: statistics.outcome_share.get(outcome, 0.0) for outcome, key in OUTCOME_KEYS.items()}
     values[BEST_KEY] = statistics.best.raw if statistics.best else None
     values |= {key: getattr(cumulative, key.removeprefix("cum/")) for key in CUMULATIVE_KEYS}
-    values |= {key: value for key, value in learner.items() if key in LEARNER_KEYS}
+    values |= {key: value for key, value in measured.items() if _is_known(key)}
     present = {key: float(value) for key, value in values.items() if value is not None}
     finite = {key: value for key, value in present.items() if math.isfinite(value)}
     return {**finite, NONFINITE_KEY: float(len(present) - len(finite))}

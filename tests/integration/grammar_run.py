@@ -30,8 +30,8 @@ def main() -> None:
         config = resources.config
         facts = read_facts(config.competition.id, "rmsle", resources.inputs)
 
-        def agent(wave: int, policy_version: int) -> list[Solution]:
-            return [one(wave, slot, policy_version) for slot in range(config.wave_size)]
+        def agent(wave: int, policy_version: int, size: int) -> list[Solution]:
+            return [one(wave, slot, policy_version) for slot in range(size)]
 
         def one(wave: int, slot: int, policy_version: int) -> Solution:
             seed = solution_seed(config.seed, wave, slot)

@@ -22,12 +22,12 @@ class _Agent:
     def __init__(self, delay_s: float = 0.0, failures: int = 0) -> None:
         self.delay_s, self.failures, self.calls = delay_s, failures, 0
 
-    def __call__(self, wave: int, policy_version: int) -> list[Solution]:
+    def __call__(self, wave: int, policy_version: int, size: int) -> list[Solution]:
         self.calls += 1
         time.sleep(self.delay_s)
         if self.calls <= self.failures:
             raise InfraError("the server is gone")
-        return [experience(wave, slot).solution for slot in range(4)]
+        return [experience(wave, slot).solution for slot in range(size)]
 
 
 def test_a_wave_is_sampled_once_for_all_its_tasks() -> None:
@@ -35,10 +35,10 @@ def test_a_wave_is_sampled_once_for_all_its_tasks() -> None:
     sampler = WaveSampler(agent, lambda: False, 10)
     ids = [solution_id_of(1, slot) for slot in range(4)]
     with ThreadPoolExecutor(4) as pool:
-        got = list(pool.map(lambda i: sampler.solution(1, 0, i).solution_id, ids))
+        got = list(pool.map(lambda i: sampler.solution(1, 0, 4, i).solution_id, ids))
     assert got == ids
     assert agent.calls == 1
-    sampler.solution(2, 1, solution_id_of(2, 0))
+    sampler.solution(2, 1, 4, solution_id_of(2, 0))
     assert agent.calls == 2
 
 
@@ -46,22 +46,22 @@ def test_a_failed_pass_is_repeated_by_the_next_task_that_asks() -> None:
     agent = _Agent(failures=1)
     sampler = WaveSampler(agent, lambda: False, 10)
     with pytest.raises(InfraError):
-        sampler.solution(1, 0, solution_id_of(1, 0))
-    assert sampler.solution(1, 0, solution_id_of(1, 0)).slot == 0
+        sampler.solution(1, 0, 4, solution_id_of(1, 0))
+    assert sampler.solution(1, 0, 4, solution_id_of(1, 0)).slot == 0
 
 
 def test_waiting_ends_at_the_deadline_and_at_once_when_stopped() -> None:
     sampler = WaveSampler(_Agent(1.5), lambda: False, 0.3)
-    leader = threading.Thread(target=sampler.solution, args=(1, 0, solution_id_of(1, 0)))
+    leader = threading.Thread(target=sampler.solution, args=(1, 0, 4, solution_id_of(1, 0)))
     leader.start()
     time.sleep(0.1)
     began = time.monotonic()
     with pytest.raises(InfraError, match="not sampled within"):
-        sampler.solution(1, 0, solution_id_of(1, 1))
+        sampler.solution(1, 0, 4, solution_id_of(1, 1))
     assert time.monotonic() - began < 1
     leader.join(5)
     with pytest.raises(Interrupted):
-        WaveSampler(_Agent(), lambda: True, 10).solution(1, 0, solution_id_of(1, 0))
+        WaveSampler(_Agent(), lambda: True, 10).solution(1, 0, 4, solution_id_of(1, 0))
 
 
 def test_the_agent_keeps_the_samplers_own_numbers() -> None:
@@ -75,7 +75,7 @@ def test_the_agent_keeps_the_samplers_own_numbers() -> None:
 
     config = load_config("nano", ["wave_size=3", "batch.size=3", "seed=5"])
     agent = PolicyAgent(config, Fixed(), [1, 2], lambda ids: f"a plan\n```python\nprint({ids[0]})\n```")
-    solutions = agent(4, 3)
+    solutions = agent(4, 3, 3)
     assert [s.solution_id for s in solutions] == ["00004-000", "00004-001", "00004-002"]
     assert len({s.seed for s in solutions}) == 3
     first = solutions[0]

@@ -12,6 +12,7 @@ import pytest
 
 from mlrl_core.errors import InfraError
 from mlrl_core.experience import ExperienceStore, RunDirectory
+from mlrl_core.experience.cuts import CutRecord, write_cut
 from mlrl_core.experience.handover import WorkFolder
 from mlrl_core.records import Execution, InstrumentedProgram, Score, Solution, StreamCapture
 from tasks.batch import batch
@@ -90,7 +91,12 @@ def test_a_stopped_run_publishes_nothing_half_done(resources: Resources) -> None
     resources.sandbox = sandbox
     work = _put(resources)
     (work.path / "execution.json").unlink()
-    threading.Timer(0.2, resources.cancel.set).start()
+
+    def stop() -> None:  # as the wave that runs it does
+        resources.cancel.set()
+        resources.control(1).kill.set()
+
+    threading.Timer(0.2, stop).start()
     began = time.monotonic()
     with pytest.raises(Interrupted):
         execute.fn(*_arguments(resources))
@@ -152,6 +158,8 @@ def test_a_batch_is_decided_once_and_leaves_out_what_says_nothing_of_the_policy(
 
     for slot, outcome in enumerate(["graded", "infra_error", "error", "no_code", "cancelled", "timeout"]):
         resources.store.append(experience(1, slot, outcome, duration_s=float(slot)))
+    ids = tuple(f"00001-{slot:03d}" for slot in (0, 2, 3, 5))
+    write_cut(resources.run, CutRecord(1, 200.0, 100.0, ids, tuple(resources.store.ids(1))))
     digest = batch.fn(str(resources.run.path), 1)
     rows = read_batch(resources.run.batch(1), digest)
     assert [row.experience_id for row in rows] == ["00001-000", "00001-002", "00001-003", "00001-005"]
@@ -163,6 +171,9 @@ def test_a_batch_is_decided_once_and_leaves_out_what_says_nothing_of_the_policy(
 
 def test_a_wave_of_faults_makes_no_batch(resources: Resources) -> None:
     resources.store.append(experience(1, 0, "infra_error"))
+    with pytest.raises(FileNotFoundError, match="has not been made"):
+        batch.fn(str(resources.run.path), 1)
+    write_cut(resources.run, CutRecord(1, 200.0, 100.0, (), ("00001-000",)))
     with pytest.raises(InfraError, match="no solution"):
         batch.fn(str(resources.run.path), 1)
 

@@ -90,3 +90,22 @@ def test_a_broken_run_file_is_one_line(tmp_path: Path) -> None:
 
 def test_class_defaults_are_the_default_profile() -> None:
     assert load_config("default") == RunConfig()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["batch.batch_policy=window"], "window_s"),
+        (["batch.batch_policy=first_k_discard", "batch.size=200"], "raise wave_size"),
+        (
+            ["batch.batch_policy=first_k_carry", "batch.size=16", "batch.max_staleness=3"],
+            "batch.max_staleness (3) to 7",
+        ),
+        (["batch.duration_weighting=reward_rate", "batch.duration_floor_s=0"], "duration_floor_s"),
+    ],
+)
+def test_a_batch_policy_that_can_never_make_a_batch_is_refused(overrides: list[str], message: str) -> None:
+    with pytest.raises(MlrlError) as caught:
+        load_config("default", overrides)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -74,11 +74,51 @@ def test_first_k_discard_takes_the_first_and_kills_the_rest() -> None:
 
 def test_window_cuts_by_the_clock() -> None:
     policy = BatchPolicy("window", 2, window_s=10)
-    assert decide(policy, flights(1, 2, 3), 0, 0, 14.9, 5) is None
+    assert decide(policy, flights(1, 2, 3), 9, 0, 14.9, 5) is None
     cut = decide(policy, flights(1, 2, 3), 9, 0, 15, 5)
     assert cut is not None
     assert len(cut.admitted) == 3
     assert cut.kills
+    assert decide(policy, flights(1), 9, 0, 20, 5) is None  # one solution is no update
+    early = decide(policy, flights(1, 2), 0, 0, 9, 5)
+    assert early is not None
+    assert early.at == 15  # what could have come in until then could have been used
+
+
+def test_the_cut_of_first_k_is_the_end_of_the_kth() -> None:
+    cut = decide(BatchPolicy("first_k_discard", 2), flights(1, 2, 3), 3, 0, 99, 0)
+    assert cut is not None
+    assert cut.at == 2
+
+
+def test_where_nothing_is_pending_a_batch_is_what_there_is() -> None:
+    for policy in (BatchPolicy("first_k_carry", 4), BatchPolicy("first_k_discard", 4)):
+        assert decide(policy, flights(1, 2), 1, 0, 2, 0) is None
+        cut = decide(policy, flights(1, 2), 0, 0, 2, 0)
+        assert cut is not None
+        assert len(cut.admitted) == 2
+        assert decide(policy, [], 0, 0, 2, 0) is None
+
+
+def test_first_k_carry_waits_for_what_would_be_too_old() -> None:
+    policy = BatchPolicy("first_k_carry", 2, max_staleness=3, on_stale="wait")
+    ended = flights(1, 2, 3, version=6)
+    assert decide(policy, ended, 1, 6, 9, 0, oldest_pending=3) is None
+    cut = decide(policy, ended, 1, 6, 9, 0, oldest_pending=4)
+    assert cut is not None
+    assert len(cut.admitted) == 2
+    assert not policy.censors
+    assert available_times(policy, ended, 9, {}) == [INF] * 3
+
+
+def test_waiting_bounds_staleness_and_biases_nothing() -> None:
+    rng = random.Random(0)
+    policy = BatchPolicy("first_k_carry", 128, max_staleness=3, on_stale="wait")
+    draws = simulate(lambda: Program(*slow_or_fast(rng)), policy, Site(256))
+    batches = list(itertools.islice(draws, 40, 140))
+    assert max(max(batch.staleness) for batch in batches) <= 3
+    slow = sum(program.item == "slow" for batch in batches for program in batch.programs)
+    assert slow / (100 * 128) == pytest.approx(0.5, abs=0.03)
 
 
 def test_first_k_carry_takes_the_stalest_and_drops_what_is_too_old() -> None:
@@ -115,6 +155,7 @@ def test_knobs_without_effect_are_refused() -> None:
         (BatchPolicy("wait_all", 2), "none"),
         (BatchPolicy("first_k_carry", 2), "none"),
         (BatchPolicy("first_k_carry", 2, max_staleness=3), "inverse_inclusion"),
+        (BatchPolicy("first_k_carry", 2, max_staleness=3, on_stale="wait"), "none"),
         (BatchPolicy("first_k_discard", 2), "inverse_inclusion"),
         (BatchPolicy("window", 2, window_s=3), "inverse_inclusion"),
     ],
@@ -122,6 +163,7 @@ def test_knobs_without_effect_are_refused() -> None:
 def test_only_the_matching_pair_draws_no_warning(policy: BatchPolicy, right: str) -> None:
     for weighting in ("none", "mean_normalised", "clipped", "inverse_inclusion"):
         assert (biased_pair(policy, weighting) is None) == (weighting == right)
+    assert (biased_pair(policy, "reward_rate") is None) == (right == "none")
 
 
 @pytest.mark.parametrize("regime", REGIMES, ids=lambda regime: regime.name)

@@ -23,7 +23,7 @@ def test_one_wave_by_hand(store: ExperienceStore) -> None:
     store.append(experience(1, 2, "error", duration_s=0.5))
     store.append(experience(1, 3, "no_code"))
     store.append(experience(1, 4, "infra_error"))
-    (step,) = run_statistics(store)
+    (step,) = run_statistics(store, store.waves())
     assert (step.step, step.rows, step.counted) == (1, 5, 4)
     assert step.valid_share == 0.5
     assert step.reward_mean == pytest.approx((0.5 + 1.0 - 20.0) / 4)
@@ -47,7 +47,7 @@ def test_one_wave_by_hand(store: ExperienceStore) -> None:
 def test_a_wave_of_failures_has_no_means(store: ExperienceStore) -> None:
     store.append(experience(1, 0, "infra_error"))
     store.append(experience(1, 1, "cancelled", duration_s=9.0))
-    (step,) = run_statistics(store)
+    (step,) = run_statistics(store, store.waves())
     assert (step.counted, step.valid_share, step.reward_mean, step.duration_mean_s) == (0, 0.0, None, None)
     assert step.best is None
     assert step.outcome_share["cancelled"] == 0.5
@@ -58,12 +58,12 @@ def test_best_is_carried_and_a_tie_keeps_the_earlier(store: ExperienceStore) -> 
     store.append(experience(2, 0, raw=0.3))
     store.append(experience(3, 5, raw=0.2))
     store.append(experience(4, 0, raw=0.9))
-    best = [step.best.solution_id for step in run_statistics(store) if step.best]
+    best = [step.best.solution_id for step in run_statistics(store, store.waves()) if step.best]
     assert best == ["00001-000", "00001-000", "00003-005", "00003-005"]
 
 
 def test_staleness_counts_versions_behind(store: ExperienceStore) -> None:
     store.append(experience(3, 0))
     store.append(with_version(experience(3, 1), 0))
-    (step,) = run_statistics(store)
+    (step,) = run_statistics(store, store.waves())
     assert (step.staleness_mean, step.staleness_max) == (1.0, 2)

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -226,3 +227,23 @@ def test_seeds_depend_on_run_wave_and_slot_only() -> None:
     seeds = {solution_seed(r, w, s) for r in range(3) for w in range(5) for s in range(20)}
     assert len(seeds) == 300
     assert all(0 <= seed < 2**31 for seed in seeds)
+
+
+def test_a_wave_may_be_compacted_while_it_is_read(run: RunDirectory) -> None:
+    """Single rows vanish under the reader, in any order; it sees all of them or the shard, never a part."""
+    store, other = ExperienceStore(run), ExperienceStore(run)
+    for wave in range(1, 9):
+        for slot in range(12):
+            store.append(experience(wave, slot))
+    done = threading.Event()
+
+    def compact() -> None:
+        for wave in range(1, 9):
+            other.compact(wave)
+        done.set()
+
+    thread = threading.Thread(target=compact)
+    thread.start()
+    while not done.is_set():
+        assert store.frame(range(1, 9), ["solution_id"]).height == 96
+    thread.join()

@@ -173,6 +173,31 @@ def test_a_dying_worker_is_reported_with_its_last_words(make_config: MakeConfig,
         client.start()
 
 
+def test_a_worker_ends_after_its_share_of_updates_and_that_is_no_death(make_config: MakeConfig, tmp_path: Path) -> None:
+    client = Stub(tmp_path, make_config("learner.max_updates_per_process=2"), tmp_path)
+    client.program = (
+        READY
+        + """
+answer = {"status": "ok", "version": 1, "version_dir": ".", "metrics": {}, "timings": {}}
+for number in (1, 2):
+    while not (session / f"request-{number:06d}.json").exists():
+        if not os.path.exists(f"/proc/{os.getppid()}"):
+            sys.exit()
+        time.sleep(0.01)
+    put(f"answer-{number:06d}.json", json.dumps(answer))
+"""
+    )
+    pids = set()
+    for _ in range(5):
+        client.start()
+        pids.add(client.pid)
+        client.update(1, tmp_path / "b", "", 0)
+        assert client.pid is not None
+        client.update(2, tmp_path / "b", "", 1)
+        assert client.pid is None
+    assert len(pids) == 5
+
+
 @pytest.mark.parametrize(("key", "ready"), [("start_deadline_s", ""), ("update_deadline_s", READY)])
 def test_every_wait_has_an_end_and_ends_the_worker(
     make_config: MakeConfig, tmp_path: Path, key: str, ready: str

@@ -15,7 +15,7 @@ from mlrl_core.errors import MlrlError
 from mlrl_core.learner.batch_file import BatchRow
 from mlrl_core.learner.engine import Engine
 from mlrl_core.learner.packing import pack_rows
-from mlrl_core.learner.tensors import TensorBatch
+from mlrl_core.learner.tensors import TensorBatch, make_targets
 from mlrl_core.ppo.advantages import gae, whiten
 from tests.mlrl_core.learner.test_network import perturb, plain_log_probs
 
@@ -268,6 +268,47 @@ def test_a_bfloat16_backbone_keeps_fp32_adapters_and_agrees_roughly(
     metrics = engines[1].update(rows)
     assert all(math.isfinite(value) for value in metrics.values())
     assert metrics["adapter/delta_norm"] > 0
+
+
+def test_autocast_computes_the_decoder_in_bfloat16_and_keeps_the_weights(
+    backbone: Path, make_config: MakeConfig, make_rows: MakeRows
+) -> None:
+    engines = [Engine(backbone, make_config(f"learner.autocast={switch}")) for switch in ("false", "true")]
+    seen: list[torch.dtype] = []
+    layer = engines[1].model.get_base_model().get_decoder().layers[0].mlp
+    layer.register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
+    rows = make_rows(LENGTHS, prompts=2)
+    batch = TensorBatch.of(rows)
+    exact, rough = (e.compute_log_probs(e.deal(rows, range(len(rows)), batch), batch) for e in engines)
+    on = batch.response_mask.bool()
+    assert set(seen) == {torch.bfloat16}
+    assert 0 < (exact - rough)[on].abs().mean() < 0.1
+    metrics = engines[1].update(rows)
+    assert all(math.isfinite(value) for value in metrics.values())
+    assert metrics["adapter/delta_norm"] > 0
+    assert all(p.dtype == torch.float32 for p in engines[1].network.trainable().values())
+
+
+def test_each_competition_is_whitened_by_itself(make_config: MakeConfig, make_rows: MakeRows) -> None:
+    """Rewards a thousand times larger elsewhere change nothing here; a competition without a signal gets none."""
+    rows = [replace(row, duration_weight=1.0) for row in make_rows([3, 2, 4, 5, 2, 3])]
+    rewards = [0.1, 0.9, 0.4, 100.0, 900.0, 400.0]
+    names = ["small"] * 3 + ["large"] * 3
+    mixed = [replace(r, reward=x, competition_id=c) for r, x, c in zip(rows, rewards, names, strict=True)]
+    config = make_config("ppo.kl_coef=0.01")
+
+    def advantages(some: list[BatchRow]) -> torch.Tensor:
+        batch = TensorBatch.of(some)
+        zeros = torch.zeros_like(batch.response_mask)
+        return make_targets(batch, zeros, batch.rollout_log_probs, zeros, config).advantages
+
+    together = advantages(mixed)
+    for part in (slice(0, 3), slice(3, 6)):
+        alone = advantages(mixed[part])
+        torch.testing.assert_close(together[part, : alone.shape[1]], alone)
+    flat = [replace(row, reward=1.0) if row.competition_id == "small" else row for row in mixed]
+    assert not advantages(flat)[:3].any()
+    torch.testing.assert_close(advantages(flat)[3:], together[3:])
 
 
 def test_rows_of_another_tokenizer_are_refused(backbone: Path, make_config: MakeConfig, make_rows: MakeRows) -> None:

@@ -98,3 +98,20 @@ def test_in_the_loss_the_reference_leaves_the_reward_alone(
     targets = make_targets(batch, zeros - 3, batch.rollout_log_probs, zeros, config)
     for row, returns in zip(rows, targets.returns, strict=True):
         assert returns[: len(row.response_ids)].tolist() == pytest.approx([row.reward] * len(row.response_ids))
+
+
+def test_rows_of_older_versions_do_not_use_up_the_bound(
+    backbone: Path, make_config: MakeConfig, make_rows: MakeRows
+) -> None:
+    """The way from an older sampler to this version has been gone: only this update's own counts."""
+    from dataclasses import replace
+
+    engine = Engine(backbone, make_config("ppo.learning_rate=0.002", "ppo.kl_coef=0", "ppo.max_kl=0.01"))
+    engine.version = 5
+    rows = [replace(row, policy_version=2) for row in make_rows(LENGTHS)]  # made-up log-probabilities: far away
+    assert divergence(engine, rows) > 1
+    before = on_policy(engine, rows)
+    metrics = engine.update(rows)
+    assert metrics["learner/kl_halvings"] < 8
+    assert metrics["adapter/delta_norm"] > 0
+    assert 0 < divergence(engine, before) <= 0.01

@@ -13,7 +13,8 @@ from mlrl_core.learner.versions import VersionStore
 
 
 def main(folder: Path) -> None:
-    """Update with ``folder/batches/<n>.parquet`` for n = 1, 2, ... until all are published. Prints the worker's pid."""
+    """Update with ``folder/batches/<n>.parquet`` for n = 1, 2, ... until all are published. Prints the pids of the
+    worker's processes, those of a group after that of its launcher."""
     batches = sorted((folder / "batches").glob("*.parquet"))
     client = LearnerClient(folder / "run", load_run_config(folder / "config.toml"), folder / "backbone")
     try:
@@ -22,7 +23,7 @@ def main(folder: Path) -> None:
             path = batches[number - 1]
             try:
                 client.start()
-                print(client.pid, flush=True)
+                print(*{client.pid, *(rank.pid for rank in client.processes())}, flush=True)
                 client.update(number, path, batch_digest(read_batch(path)), number - 1)
             except InfraError as error:
                 print(f"# {error}", flush=True)

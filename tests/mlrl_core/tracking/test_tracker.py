@@ -14,10 +14,11 @@ import pytest
 
 from mlrl_core.config.root import TrackingConfig
 from mlrl_core.errors import MlrlError
-from mlrl_core.experience.statistics import wave_statistics
+from mlrl_core.experience.statistics import step_statistics
 from mlrl_core.experience.store import ExperienceStore
 from mlrl_core.tracking import Tracker, open_tracker, tracking_uri
 from mlrl_core.tracking.names import (
+    BATCH_KEYS,
     CUMULATIVE_KEYS,
     LEARNER_KEYS,
     NONFINITE_KEY,
@@ -148,13 +149,21 @@ def test_step_metrics_keep_to_the_known_keys_and_count_what_is_not_finite(tmp_pa
 
     store = ExperienceStore(RunDirectory.create(tmp_path / "run", load_config("nano")))
     store.append(experience(1, 0))
-    statistics = wave_statistics(store.frame([1]), 1)
+    statistics = step_statistics(store.frame([1]), 1)
     metrics = step_metrics(
         statistics,
         {"actor/ppo_kl": 0.01, "actor/grad_norm": float("inf"), "made/up": 1.0},
         Cumulative(1.0, 2.0, 3, 4),
     )
-    known = {*WAVE_KEYS, *OUTCOME_KEYS.values(), *CUMULATIVE_KEYS, *LEARNER_KEYS, "best_so_far", NONFINITE_KEY}
+    known = {
+        *WAVE_KEYS,
+        *OUTCOME_KEYS.values(),
+        *CUMULATIVE_KEYS,
+        *LEARNER_KEYS,
+        *BATCH_KEYS,
+        "best_so_far",
+        NONFINITE_KEY,
+    }
     assert set(metrics) <= known
     assert metrics["actor/ppo_kl"] == 0.01
     assert metrics[NONFINITE_KEY] == 1
