@@ -144,12 +144,17 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Reward:
-    """The reward of a solution and its parts (method.md section 4). ``total`` is what PPO sees."""
+    """The reward of a solution and its parts (method.md section 4). ``total`` is what PPO sees.
+
+    ``charged_s`` is the duration that duration weights go by: the run time, unless ``reward.failure_charge`` says
+    otherwise (0 where nothing was run; None in rows that are older than the switch: there it is the run time).
+    """
 
     total: float
     outcome: Outcome
     mapped_score: float | None  # the score after `reward_map`; None for a failure
-    milestone_credit: float
+    milestone_credit: float  # partial credit, of whatever kind, as far as it is part of `total`
+    charged_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

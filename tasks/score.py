@@ -7,11 +7,14 @@ import time
 from dataclasses import replace
 
 from mlrl_core.agent import outcome_of, reward_of
+from mlrl_core.agent.feedback import line_share
+from mlrl_core.agent.reward import charged_duration_s
 from mlrl_core.experience.handover import WorkFolder
 from mlrl_core.experience.launches import log_launch
 from mlrl_core.experience.run_directory import solution_seed, wave_of
 from mlrl_core.instrumentation import original_lines
-from mlrl_core.records import Execution, Experience, InstrumentedProgram, Score, Solution
+from mlrl_core.records import Execution, Experience, InstrumentedProgram, Outcome, Reward, Score, Solution
+from mlrl_core.sandbox.output import capture_text
 from tasks.decorator import mlrl_task
 from tasks.resources import Resources, resources_of
 
@@ -33,16 +36,15 @@ def score(run_dir: str, competition: str, solution_id: str) -> str:
     execution = work.get(Execution)
     graded = _grade(resources, work, execution)
     outcome = outcome_of(execution, graded)
-    mapped = resources.map_score(graded.raw) if outcome == "graded" and graded and graded.raw is not None else None
-    seen = len(execution.milestones) if execution else 0
+    shown = _for_people(execution, program)
     close(
         resources,
         Experience(
             solution=solution,
             program=program,
-            execution=_for_people(execution, program),
+            execution=shown,
             score=graded,
-            reward=reward_of(outcome, mapped, seen, resources.config.reward),
+            reward=_reward(resources, solution, shown, graded, outcome),
             outcome=outcome,
             generated_at=solution.generated_at,
             queued_at=execution.started_at - execution.queue_s if execution else solution.generated_at,
@@ -51,6 +53,28 @@ def score(run_dir: str, competition: str, solution_id: str) -> str:
         ),
     )
     return outcome
+
+
+def _reward(
+    resources: Resources, solution: Solution, execution: Execution | None, graded: Score | None, outcome: Outcome
+) -> Reward | None:
+    """``execution`` as people see it: its lines are those of the program as written."""
+    config = resources.config
+    mapped = resources.map_score(graded.raw) if outcome == "graded" and graded and graded.raw is not None else None
+    stderr = capture_text(execution.stderr) if execution else ""
+    reward = reward_of(
+        outcome,
+        mapped,
+        len(execution.milestones) if execution else 0,
+        config.reward,
+        line_share(outcome, stderr, solution.code or ""),
+    )
+    if reward is None:
+        return None
+    duration_s = execution.duration_s if execution else 0.0
+    return replace(
+        reward, charged_s=charged_duration_s(outcome, duration_s, config.sandbox.time_limit_s, config.reward)
+    )
 
 
 def _for_people(execution: Execution | None, program: InstrumentedProgram | None) -> Execution | None:

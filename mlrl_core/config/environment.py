@@ -8,6 +8,9 @@ from pydantic import Field, model_validator
 
 from mlrl_core.config.base import Section
 
+# What a detected hack does to the reward of a graded program; it is logged in any case.
+HackAction = Literal["flag", "valid_floor", "penalty"]
+
 
 class CompetitionConfig(Section):
     """``data_dir`` holds prepared competitions (``<id>/prepared/{public,private}``); empty = the cache folder.
@@ -55,18 +58,32 @@ class SandboxConfig(Section):
     slot_wait_s: float = Field(3600, gt=0)
 
 
+MAX_MILESTONES = 7  # prints that an instrumented program can hold (method.md section 3)
+
+
 class RewardConfig(Section):
-    """The rule of method.md section 4. ``bounded``: constant baseline 0, strong baseline 1; ``board_rank``: share of
-    the leaderboard's teams beaten."""
+    """The rule of method.md section 4.
+
+    ``reward_map``: ``bounded`` puts the constant baseline at 0 and the strong one at 1, ``board_rank`` is the share of
+    the leaderboard's teams beaten. ``partial_credit`` of a failed program: for each milestone it printed, for the share
+    of its lines before the exception (``error_line``: as much as all milestones are worth), or none.
+    ``credit_on_valid`` adds it to graded programs as well. ``failure_charge``: the duration that a failed program
+    counts with in the duration weights. ``report_split``: rewards are paid on one half of the private answers and
+    results reported on the other.
+    """
 
     reward_map: Literal["raw_signed", "bounded", "board_rank"] = "raw_signed"
     failure: float = -10.0
+    partial_credit: Literal["milestones", "error_line", "none"] = "milestones"
     milestone_credit: float = Field(0.1, ge=0)
+    credit_on_valid: bool = False
     valid_floor: float = -5.0
+    failure_charge: Literal["elapsed", "limit"] = "elapsed"
+    report_split: bool = False
 
     @model_validator(mode="after")
     def _failure_below_valid(self) -> RewardConfig:
-        best_failure = self.failure + 7 * self.milestone_credit
+        best_failure = self.failure + MAX_MILESTONES * self.milestone_credit
         if best_failure >= self.valid_floor:
             raise ValueError(
                 f"a failed program could earn {best_failure:g}, not less than reward.valid_floor = "
