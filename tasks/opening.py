@@ -16,7 +16,7 @@ from mlrl_core.tracking.tracker import flatten
 from tasks.agent import open_agent
 from tasks.resources import Resources, registered
 from tasks.sampling import Interrupted
-from tasks.score import GRADE_DEADLINE_S
+from tasks.score import open_grader
 
 _POLL_S = 0.2
 
@@ -29,7 +29,7 @@ def open_resources(run: RunDirectory, cancel: threading.Event, listener: Listene
     meanwhile.
     """
     from mlrl_core.agent import prepare_policy
-    from mlrl_core.competitions import grade_in_child, label_files, map_score, open_competition
+    from mlrl_core.competitions import label_files, map_score, open_competition
     from mlrl_core.competitions.worker import close_workers
     from mlrl_core.generation import open_generator
     from mlrl_core.instrumentation import instrument
@@ -78,11 +78,11 @@ def open_resources(run: RunDirectory, cancel: threading.Event, listener: Listene
             run=run,
             config=config,
             inputs=competition.public_dir,
-            agent=open_agent(config, competition, backbone, generator),
+            agent=open_agent(config, run, competition, backbone, generator, sandbox.packages()),
             load_version=generator.load_version,
             instrument=instrument_program,
             sandbox=sandbox,
-            grade=lambda path: grade_in_child(competition, path, GRADE_DEADLINE_S),
+            grade=open_grader(config.reward, competition),
             map_score=lambda raw: map_score(competition, raw, config.reward.reward_map),
             learner=learner,
             tracker=tracker,

@@ -4,19 +4,37 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mlrl_core.agent import outcome_of, reward_of
 from mlrl_core.agent.feedback import line_share
+from mlrl_core.agent.hacks import action_of, detect
 from mlrl_core.agent.reward import charged_duration_s
+from mlrl_core.config.environment import RewardConfig
+from mlrl_core.errors import MlrlError
 from mlrl_core.experience.handover import WorkFolder
 from mlrl_core.experience.launches import log_launch
 from mlrl_core.experience.run_directory import solution_seed, wave_of
-from mlrl_core.instrumentation import original_lines
-from mlrl_core.records import Execution, Experience, InstrumentedProgram, Outcome, Reward, Score, Solution
+from mlrl_core.instrumentation import original_lines, without_nonce
+from mlrl_core.records import (
+    Execution,
+    Experience,
+    InstrumentedProgram,
+    Outcome,
+    Reward,
+    Score,
+    Solution,
+    StreamCapture,
+)
 from mlrl_core.sandbox.output import capture_text
 from tasks.decorator import mlrl_task
 from tasks.resources import Resources, resources_of
+
+if TYPE_CHECKING:
+    from mlrl_core.competitions import Competition
 
 _log = logging.getLogger(__name__)
 
@@ -37,6 +55,7 @@ def score(run_dir: str, competition: str, solution_id: str) -> str:
     graded = _grade(resources, work, execution)
     outcome = outcome_of(execution, graded)
     shown = _for_people(execution, program)
+    flags = detect(solution.code, execution, graded, program.milestones if program else ())
     close(
         resources,
         Experience(
@@ -44,19 +63,25 @@ def score(run_dir: str, competition: str, solution_id: str) -> str:
             program=program,
             execution=shown,
             score=graded,
-            reward=_reward(resources, solution, shown, graded, outcome),
+            reward=_reward(resources, solution, shown, graded, outcome, flags),
             outcome=outcome,
             generated_at=solution.generated_at,
             queued_at=execution.started_at - execution.queue_s if execution else solution.generated_at,
             started_at=execution.started_at if execution else solution.generated_at,
             finished_at=execution.finished_at if execution else solution.generated_at,
+            flags=flags,
         ),
     )
     return outcome
 
 
 def _reward(
-    resources: Resources, solution: Solution, execution: Execution | None, graded: Score | None, outcome: Outcome
+    resources: Resources,
+    solution: Solution,
+    execution: Execution | None,
+    graded: Score | None,
+    outcome: Outcome,
+    flags: tuple[str, ...],
 ) -> Reward | None:
     """``execution`` as people see it: its lines are those of the program as written."""
     config = resources.config
@@ -68,6 +93,7 @@ def _reward(
         len(execution.milestones) if execution else 0,
         config.reward,
         line_share(outcome, stderr, solution.code or ""),
+        action_of(flags, config.hacks),
     )
     if reward is None:
         return None
@@ -78,22 +104,49 @@ def _reward(
 
 
 def _for_people(execution: Execution | None, program: InstrumentedProgram | None) -> Execution | None:
-    """Tracebacks name the lines of the program as written; the submission goes with the work folder."""
+    """Tracebacks name the lines of the program as written and no inserted print shows; the submission goes with the
+    work folder."""
     if execution is None or program is None:
         return execution
-    errors = execution.stderr
-    errors = replace(
-        errors,
-        head=original_lines(errors.head, program.line_map),
-        tail=original_lines(errors.tail, program.line_map),
-    )
-    return replace(execution, stderr=errors, submission_path=None)
+
+    def clean(stream: StreamCapture) -> StreamCapture:
+        head, tail = (
+            original_lines(without_nonce(text, program.nonce), program.line_map) for text in (stream.head, stream.tail)
+        )
+        return replace(stream, head=head, tail=tail)
+
+    return replace(execution, stdout=clean(execution.stdout), stderr=clean(execution.stderr), submission_path=None)
 
 
 def _grade(resources: Resources, work: WorkFolder, execution: Execution | None) -> Score | None:
     if execution is None or execution.status != "ok" or execution.submission_state != "ok":
         return None
     return resources.grade(work.submission)
+
+
+def open_grader(config: RewardConfig, competition: Competition) -> Callable[[Path], Score]:
+    """The grader of a competition: on all answers, or (``reward.report_split``) on one half for the reward and on the
+    other for the report.
+
+    Raises MlrlError where the answers can't be split.
+    """
+    from mlrl_core.competitions import grade_in_child
+    from mlrl_core.competitions.outside import is_outside
+
+    if config.report_split and is_outside(competition):
+        raise MlrlError(
+            f"reward.report_split: '{competition.id}' is scored by a grader of its own, whose answers can't be split"
+        )
+
+    def grade(submission: Path) -> Score:
+        if not config.report_split:
+            return grade_in_child(competition, submission, GRADE_DEADLINE_S)
+        score = grade_in_child(competition, submission, GRADE_DEADLINE_S, "reward")
+        if not score.valid:
+            return score
+        return replace(score, report_raw=grade_in_child(competition, submission, GRADE_DEADLINE_S, "report").raw)
+
+    return grade
 
 
 def close(resources: Resources, experience: Experience) -> None:

@@ -6,6 +6,8 @@ import ast
 import re
 from dataclasses import dataclass
 
+from mlrl_core.agent.syntax import parse_program
+
 # A fence opens with three or more backticks or tildes at the start of a line and closes with at least as many of
 # the same character alone on a line (CommonMark 4.5), so a shorter fence inside a program does not close it.
 _FENCE_OPEN = re.compile(r"^ {0,3}(?P<fence>`{3,}|~{3,})[ \t]*(?P<tag>[^\s`]*)[^`\n]*$")
@@ -77,7 +79,7 @@ def _closing_line(lines: list[str], opening: int, fence: str) -> int | None:
             if first is None:
                 first = number
             if not quotes:
-                whole = first == number or _parses(_joined(lines[opening + 1 : number]))
+                whole = first == number or parse_program(_joined(lines[opening + 1 : number])) is not None
                 return number if whole else first
         quotes = _open_quotes(line, quotes)
     return first
@@ -109,18 +111,9 @@ def _joined(lines: list[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _parses(code: str) -> bool:
-    try:
-        ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return True
-
-
 def _is_program(text: str) -> bool:
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
+    tree = parse_program(text)
     # One word, a number or a quoted sentence parses too, and is no program.
-    return any(not isinstance(node, ast.Expr) or isinstance(node.value, ast.Call) for node in tree.body)
+    return tree is not None and any(
+        not isinstance(node, ast.Expr) or isinstance(node.value, ast.Call) for node in tree.body
+    )

@@ -90,3 +90,16 @@ class RewardConfig(Section):
                 f"{self.valid_floor:g}: lower reward.failure or reward.milestone_credit"
             )
         return self
+
+
+class HacksConfig(Section):
+    """What a suspicion costs a graded program: nothing (``flag``), all that is above ``reward.valid_floor``, or as
+    much as a failure (``penalty``). Every suspicion is logged in any case; see ``agent/hacks.py``."""
+
+    sample_copy: HackAction = "valid_floor"
+    constant_predictions: HackAction = "valid_floor"
+    no_training: HackAction = "penalty"
+    reads_source: HackAction = "flag"
+    searches_answers: HackAction = "flag"
+    sleeping: HackAction = "flag"
+    metric_trick: HackAction = "flag"

@@ -113,6 +113,10 @@ class RunDirectory:
     def launches(self, wave: int) -> Path:
         return self.path / "launches" / f"wave={wave:05d}.jsonl"
 
+    def prompts(self, wave: int) -> Path:
+        """What each slot of a wave is asked for, decided before it is sampled."""
+        return self.path / "prompts" / f"wave={wave:05d}.json"
+
     def batch(self, number: int) -> Path:
         return self.path / "batches" / f"{number:05d}.parquet"
 

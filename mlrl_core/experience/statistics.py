@@ -31,6 +31,10 @@ COLUMNS = (
     "score_raw",
     "score_is_lower_better",
     "reward_total",
+    "prompt_kind",
+    "parent_reward",
+    "flags",
+    "score_report_raw",
 )
 
 
@@ -41,6 +45,7 @@ class Best:
     solution_id: str
     raw: float
     reward: float
+    report_raw: float | None = None  # on the half of the answers that rewards never see
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,13 @@ class StepStatistics:
     staleness_mean: float | None
     staleness_max: int
     best: Best | None  # up to and with this step
+    flag_share: dict[str, float]  # suspected hacks, of counted rows
+    improve_share: float  # of counted rows
+    improve_reward_mean: float | None
+    solve_reward_mean: float | None
+    improve_gain_mean: float | None  # reward above the parent's, of graded improvements
+    improve_win_rate: float | None  # share of improve rows that earned more than their parent
+    improve_best_of_two_mean: float | None  # the better of an improvement and its parent
 
 
 def wave_statistics(rows: pl.DataFrame, step: int, best_before: Best | None = None) -> StepStatistics:
@@ -88,6 +100,8 @@ def wave_statistics(rows: pl.DataFrame, step: int, best_before: Best | None = No
     fallbacks = programs.filter(pl.col("program_fallback_reason").is_not_null()).height
     shares = dict(rows["outcome"].value_counts().iter_rows())
     spread = valid["reward_total"].std()
+    improved = counted.filter(pl.col("prompt_kind") == "improve")
+    gains = improved["reward_total"] - improved["parent_reward"]
     return StepStatistics(
         step=step,
         rows=rows.height,
@@ -114,6 +128,16 @@ def wave_statistics(rows: pl.DataFrame, step: int, best_before: Best | None = No
         staleness_mean=_number(staleness.mean()),
         staleness_max=int(_number(staleness.max()) or 0),
         best=_best(valid, best_before),
+        flag_share={
+            flag: number / counted.height
+            for flag, number in counted["flags"].explode().drop_nulls().value_counts().iter_rows()
+        },
+        improve_share=improved.height / max(counted.height, 1),
+        improve_reward_mean=_number(improved["reward_total"].mean()),
+        solve_reward_mean=_number(counted.filter(pl.col("prompt_kind") == "solve")["reward_total"].mean()),
+        improve_gain_mean=_number(gains.filter(improved["outcome"] == "graded").mean()),
+        improve_win_rate=_number((gains > 0).mean()),
+        improve_best_of_two_mean=_number((improved["parent_reward"] + gains.clip(lower_bound=0)).mean()),
     )
 
 
@@ -135,7 +159,7 @@ def _best(valid: pl.DataFrame, before: Best | None) -> Best | None:
         return before
     lower = bool(valid["score_is_lower_better"][0])
     top = valid.sort(["score_raw", "solution_id"], descending=[not lower, False]).row(0, named=True)
-    new = Best(top["solution_id"], top["score_raw"], top["reward_total"])
+    new = Best(top["solution_id"], top["score_raw"], top["reward_total"], top["score_report_raw"])
     if before is None or (new.raw < before.raw if lower else new.raw > before.raw):
         return new
     return before

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from mlrl_core.config.environment import HacksConfig
 from mlrl_core.experience.statistics import StepStatistics
 from mlrl_core.records import OUTCOMES
 
@@ -30,13 +31,21 @@ WAVE_KEYS: dict[str, str] = {
     "response_length/clip_ratio": "clip_ratio",
     "instrument/fallback_frac": "fallback_share",
     "milestones/mean": "milestones_mean",
+    "improve/share": "improve_share",
+    "improve/reward_mean": "improve_reward_mean",
+    "improve/gain_mean": "improve_gain_mean",
+    "improve/win_rate": "improve_win_rate",
+    "improve/best_of_two_mean": "improve_best_of_two_mean",
+    "solve/reward_mean": "solve_reward_mean",
     "staleness/mean": "staleness_mean",
     "staleness/max": "staleness_max",
 }
 OUTCOME_KEYS: dict[str, str] = {
     outcome: "infra_error_frac" if outcome == "infra_error" else f"outcome/{outcome}_frac" for outcome in OUTCOMES
 }
+FLAG_KEYS: dict[str, str] = {flag: f"hacks/{flag}_frac" for flag in HacksConfig.model_fields}
 BEST_KEY = "best_so_far"
+BEST_REPORT_KEY = "best_so_far_report"  # the same solution on the report half (reward.report_split)
 CUMULATIVE_KEYS = ("cum/exec_s", "cum/wall_s", "cum/solutions", "cum/generated_tokens")
 NONFINITE_KEY = "tracking/nonfinite_values"
 
@@ -78,7 +87,9 @@ def step_metrics(statistics: StepStatistics, learner: Mapping[str, float], cumul
     """All metrics of one step. What is None, or not in this module, is left out; non-finite values are counted."""
     values: dict[str, float | None] = {key: getattr(statistics, name) for key, name in WAVE_KEYS.items()}
     values |= {key: statistics.outcome_share.get(outcome, 0.0) for outcome, key in OUTCOME_KEYS.items()}
+    values |= {key: statistics.flag_share.get(flag, 0.0) for flag, key in FLAG_KEYS.items()}
     values[BEST_KEY] = statistics.best.raw if statistics.best else None
+    values[BEST_REPORT_KEY] = statistics.best.report_raw if statistics.best else None
     values |= {key: getattr(cumulative, key.removeprefix("cum/")) for key in CUMULATIVE_KEYS}
     values |= {key: value for key, value in learner.items() if key in LEARNER_KEYS}
     present = {key: float(value) for key, value in values.items() if value is not None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -67,3 +68,24 @@ def test_staleness_counts_versions_behind(store: ExperienceStore) -> None:
     store.append(with_version(experience(3, 1), 0))
     (step,) = run_statistics(store)
     assert (step.staleness_mean, step.staleness_max) == (1.0, 2)
+
+
+def test_what_improving_brought(store: ExperienceStore) -> None:
+    store.append(experience(2, 0, reward=0.5))
+    for slot, (outcome, reward) in enumerate([("graded", 0.9), ("graded", 0.3), ("error", -10.0)], start=1):
+        row = experience(2, slot, outcome, reward=reward)
+        solution = dataclasses.replace(row.solution, prompt_kind="improve", parent_id="00001-000", parent_reward=0.4)
+        store.append(dataclasses.replace(row, solution=solution))
+    (step,) = run_statistics(store)
+    assert step.improve_share == 0.75
+    assert step.solve_reward_mean == 0.5
+    assert step.improve_reward_mean == pytest.approx((0.9 + 0.3 - 10) / 3)
+    assert step.improve_gain_mean == pytest.approx((0.5 - 0.1) / 2)  # a failure has no score to compare
+    assert step.improve_win_rate == pytest.approx(1 / 3)
+    assert step.improve_best_of_two_mean == pytest.approx((0.9 + 0.4 + 0.4) / 3)
+
+
+def test_without_improve_prompts_there_is_nothing_to_say(store: ExperienceStore) -> None:
+    store.append(experience(1, 0))
+    (step,) = run_statistics(store)
+    assert (step.improve_share, step.improve_gain_mean, step.improve_win_rate) == (0.0, None, None)
