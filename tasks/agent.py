@@ -115,7 +115,7 @@ def prompt_writer(
 def open_agent(
     config: RunConfig,
     run: RunDirectory,
-    competition: Competition,
+    competitions: Sequence[Competition],
     backbone: Path,
     generator: Generator,
     packages: Mapping[str, str],
@@ -123,7 +123,7 @@ def open_agent(
     """The agent of a run, with prompts in the backbone's own tokens. ``packages``: what the sandbox's programs can
     import."""
     tokenizer = load_tokenizer(backbone)
-    writers = {competition.id: prompt_writer(config, competition, tokenizer, packages)}
+    writers = {each.id: prompt_writer(config, each, tokenizer, packages) for each in competitions}
     prompts = WavePrompts(config, run, writers, lambda text: chat_prompt_ids(tokenizer, text))
 
     def decode(ids: Sequence[int]) -> str:

@@ -9,6 +9,7 @@ from mlrl_core.agent import PromptWriter
 from mlrl_core.agent.earlier import Earlier, earlier_of
 from mlrl_core.agent.improving import CANDIDATE_COLUMNS, Candidate, candidates_of, choose_parent, draw_rng
 from mlrl_core.config import RunConfig
+from mlrl_core.errors import MlrlError
 from mlrl_core.experience import ExperienceStore, RunDirectory
 from mlrl_core.experience.plans import SlotPlan, read_plan, write_plan
 from mlrl_core.instrumentation import MILESTONES
@@ -46,7 +47,10 @@ class WavePrompts:
         if config.improve.improve_prob > 0:
             longest = Earlier("", "", f"It scored 0.12345 and got as far as: {', '.join(MILESTONES)}.")
             for writer in writers.values():
-                writer.improve(longest)
+                try:
+                    writer.improve(longest)
+                except MlrlError as error:
+                    raise MlrlError(f"{error}; or set improve.improve_prob to 0") from None
 
     def __call__(self, wave: int) -> list[Prompt]:
         """The prompts of the wave in slot order: the same ones whenever and however often it is asked."""
@@ -62,7 +66,7 @@ class WavePrompts:
         return tuple(self._decide_slot(wave, slot, candidates) for slot in range(self._config.wave_size))
 
     def _decide_slot(self, wave: int, slot: int, candidates: list[Candidate]) -> SlotPlan:
-        (competition_id,) = self._writers
+        competition_id = self._config.competition.of_slot(slot)
         rng = draw_rng(self._config.seed, wave, slot, "improve")
         parent = choose_parent(candidates, competition_id, slot, self._config.improve, rng)
         if parent is None:

@@ -17,7 +17,7 @@ from mlrl_core.config.environment import RewardConfig
 from mlrl_core.errors import MlrlError
 from mlrl_core.experience.handover import WorkFolder
 from mlrl_core.experience.launches import log_launch
-from mlrl_core.experience.run_directory import solution_seed, wave_of
+from mlrl_core.experience.run_directory import slot_of, solution_seed, wave_of
 from mlrl_core.instrumentation import original_lines, without_nonce
 from mlrl_core.records import (
     Execution,
@@ -52,7 +52,7 @@ def score(run_dir: str, competition: str, solution_id: str) -> str:
     solution = work.require(Solution)
     program = work.get(InstrumentedProgram)
     execution = work.get(Execution)
-    graded = _grade(resources, work, execution)
+    graded = _grade(resources, solution, work, execution)
     outcome = outcome_of(execution, graded)
     shown = _for_people(execution, program)
     flags = detect(solution.code, execution, graded, program.milestones if program else ())
@@ -85,7 +85,9 @@ def _reward(
 ) -> Reward | None:
     """``execution`` as people see it: its lines are those of the program as written."""
     config = resources.config
-    mapped = resources.map_score(graded.raw) if outcome == "graded" and graded and graded.raw is not None else None
+    mapped = None
+    if outcome == "graded" and graded is not None and graded.raw is not None:
+        mapped = resources.arenas[solution.competition_id].map_score(graded.raw)
     stderr = capture_text(execution.stderr) if execution else ""
     reward = reward_of(
         outcome,
@@ -118,10 +120,10 @@ def _for_people(execution: Execution | None, program: InstrumentedProgram | None
     return replace(execution, stdout=clean(execution.stdout), stderr=clean(execution.stderr), submission_path=None)
 
 
-def _grade(resources: Resources, work: WorkFolder, execution: Execution | None) -> Score | None:
+def _grade(resources: Resources, solution: Solution, work: WorkFolder, execution: Execution | None) -> Score | None:
     if execution is None or execution.status != "ok" or execution.submission_state != "ok":
         return None
-    return resources.grade(work.submission)
+    return resources.arenas[solution.competition_id].grade(work.submission)
 
 
 def open_grader(config: RewardConfig, competition: Competition) -> Callable[[Path], Score]:
@@ -180,10 +182,10 @@ def close_as_infra_error(resources: Resources, solution_id: str, reason: str) ->
 
 
 def _never_sampled(resources: Resources, solution_id: str, now: float) -> Solution:
-    wave, slot = wave_of(solution_id), int(solution_id.split("-")[1])
+    wave, slot = wave_of(solution_id), slot_of(solution_id)
     return Solution(
         solution_id=solution_id,
-        competition_id=resources.competition_id,
+        competition_id=resources.competition_of(solution_id),
         wave=wave,
         slot=slot,
         prompt_kind="solve",

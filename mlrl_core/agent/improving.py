@@ -12,7 +12,10 @@ import polars as pl
 from mlrl_core.config.policy import ImproveConfig
 
 # Columns of experience rows that candidates are made of.
-CANDIDATE_COLUMNS = ("solution_id", "competition_id", "slot", "code", "outcome", "reward_total")
+CANDIDATE_COLUMNS = (
+    *("solution_id", "competition_id", "slot", "code", "outcome"),
+    *("reward_total", "reward_mapped_score"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +30,13 @@ class Candidate:
 
 
 def candidates_of(rows: pl.DataFrame) -> list[Candidate]:
-    """The graded solutions among experience rows (``CANDIDATE_COLUMNS``), in id order. Small policies are poor at
-    mending failures (method.md section 5), so those are no candidates."""
-    graded = rows.filter((pl.col("outcome") == "graded") & pl.col("code").is_not_null()).sort("solution_id")
+    """The graded solutions among experience rows (``CANDIDATE_COLUMNS``), in id order.
+
+    Small policies are poor at mending failures (method.md section 5), so those are no candidates; nor is what earned
+    less than its score, for a suspected hack.
+    """
+    wanted = (pl.col("outcome") == "graded") & pl.col("code").is_not_null()
+    graded = rows.filter(wanted & (pl.col("reward_total") >= pl.col("reward_mapped_score"))).sort("solution_id")
     return [
         Candidate(
             solution_id=row["solution_id"],

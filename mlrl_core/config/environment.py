@@ -13,7 +13,10 @@ HackAction = Literal["flag", "valid_floor", "penalty"]
 
 
 class CompetitionConfig(Section):
-    """``data_dir`` holds prepared competitions (``<id>/prepared/{public,private}``); empty = the cache folder.
+    """``others``: further competitions whose prompts are drawn beside those of ``id``; every one gets the same share of
+    each wave, and a slot keeps its competition.
+
+    ``data_dir`` holds prepared competitions (``<id>/prepared/{public,private}``); empty = the cache folder.
 
     ``boards_dir``: leaderboards (``<id>/leaderboard.csv``) or an MLE-bench checkout. ``mlebench_python``: the
     interpreter of an MLE-bench installation, which grades its competitions outside the paper's twelve. ``keep_leaks``
@@ -21,16 +24,44 @@ class CompetitionConfig(Section):
     """
 
     id: str = "diamonds"
+    others: tuple[str, ...] = ()
     data_dir: str = ""
     boards_dir: str = ""
     mlebench_python: str = ""
     keep_leaks: bool = False
 
+    @model_validator(mode="after")
+    def _each_once(self) -> CompetitionConfig:
+        if len(set(self.ids)) < len(self.ids):
+            raise ValueError(
+                f"others = {list(self.others)} names a competition twice, or {self.id} itself: leave it out"
+            )
+        return self
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """All competitions of the run, in the order of the slots."""
+        return (self.id, *self.others)
+
+    def of_slot(self, slot: int) -> str:
+        """The competition that a slot of every wave is asked for."""
+        return self.ids[slot % len(self.ids)]
+
 
 class InstrumentConfig(Section):
-    """``inserter``: who places the milestone prints. ``none`` switches partial credit off."""
+    """``inserter``: who places the milestone prints: rules (``ast``), a frozen model that picks lines (``lm_lines``)
+    or writes the program again (``lm_rewrite``, the paper); ``none`` places none. ``model`` is a folder of
+    transformers; empty = the policy's backbone without its adapters. ``on_failure``: what runs where the model fails,
+    the program with the prints of ``ast`` or the original as it is (the paper)."""
 
-    inserter: Literal["ast", "none"] = "ast"
+    inserter: Literal["ast", "lm_lines", "lm_rewrite", "none"] = "ast"
+    model: str = ""
+    on_failure: Literal["ast", "original"] = "ast"
+
+    @property
+    def asks_model(self) -> bool:
+        """Whether a language model is needed."""
+        return self.inserter in ("lm_lines", "lm_rewrite")
 
 
 class SandboxConfig(Section):

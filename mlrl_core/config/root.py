@@ -68,6 +68,14 @@ class RunConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _nano_knows_one_competition(self) -> RunConfig:
+        if self.policy.model == "nano" and self.competition.others:
+            raise ValueError(
+                "competition.others needs another policy.model: nano is warm-started on the one competition.id"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _wave_fills_batch(self) -> RunConfig:
         if self.batch.batch_policy == "wait_all" and self.batch.size != self.wave_size:
             raise ValueError(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from mlrl_core.agent import PromptWriter
-from mlrl_core.config import RunConfig
+from mlrl_core.config import RunConfig, load_config
 from mlrl_core.config.environment import SandboxConfig
 from mlrl_core.config.policy import PromptConfig
 from mlrl_core.errors import MlrlError
@@ -114,9 +115,42 @@ def test_switched_off_every_prompt_solves(tmp_path: Path) -> None:
 
 
 def test_a_budget_that_no_improve_prompt_fits_is_refused_at_once(run: RunDirectory) -> None:
-    with pytest.raises(MlrlError, match=r"prompt\.max_tokens = 150 is too small"):
+    with pytest.raises(MlrlError, match=r"prompt\.max_tokens = 150 is too small.*improve\.improve_prob to 0"):
         prompts(run, 150)
 
 
 def test_the_default_profile_improves_half_the_time() -> None:
     assert RunConfig().improve.improve_prob == 0.5
+
+
+def test_prompts_of_several_competitions_share_a_wave(tmp_path: Path) -> None:
+    settings = ["policy.model=some/model", "improve.improve_prob=1.0", "competition.others=['two', 'three']"]
+    run = make_run(tmp_path / "several", *settings)
+    config = run.load_config()
+    writers = {
+        name: dataclasses.replace(writer(), competition=Toy(id=name, description=f"About {name}."))
+        for name in config.competition.ids
+    }
+    ask = WavePrompts(config, run, writers, encode)
+    first = ask(1)
+    assert [p.competition_id for p in first] == ["toy", "two", "three"] * 2
+    for prompt in first:
+        assert f"About {prompt.competition_id}." in decoded(prompt.ids)
+    store = ExperienceStore(run)
+    for slot, prompt in enumerate(first[:5]):
+        row = experience(1, slot, raw=slot / 10)
+        solution = dataclasses.replace(row.solution, competition_id=prompt.competition_id)
+        store.append(dataclasses.replace(row, solution=solution))
+    store.compact(1)
+    second = ask(2)
+    assert [p.competition_id for p in second] == ["toy", "two", "three"] * 2
+    assert [p.parent_id for p in second] == [*(f"00001-{slot:03d}" for slot in range(5)), None]
+
+
+def test_several_competitions_are_a_matter_of_configuration() -> None:
+    with pytest.raises(MlrlError, match="names a competition twice"):
+        load_config("default", ["competition.id=a", "competition.others=['b', 'a']"])
+    with pytest.raises(MlrlError, match=r"competition\.others needs another policy\.model"):
+        load_config("nano", ["competition.others=['titanic']"])
+    config = load_config("default", ["competition.id=a", "competition.others=['b']"])
+    assert [config.competition.of_slot(slot) for slot in range(3)] == ["a", "b", "a"]

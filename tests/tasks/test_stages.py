@@ -177,7 +177,7 @@ def test_a_grader_that_fails_is_retryable_and_leaves_no_row(resources: Resources
     def broken(path: Path) -> Score:
         raise InfraError("the grader's child died")
 
-    resources.grade = broken
+    resources.arenas = {"toy": dataclasses.replace(resources.arenas["toy"], grade=broken)}
     _put(resources)
     with pytest.raises(InfraError):
         score.fn(*_arguments(resources))

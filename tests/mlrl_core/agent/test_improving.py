@@ -67,7 +67,8 @@ def test_only_graded_programs_are_candidates() -> None:
     import polars as pl
 
     outcomes = ["graded", "error", "no_code", "infra_error", "timeout", "graded", "invalid_submission"]
-    rows = [experience(2, slot, outcome, reward=-slot / 10) for slot, outcome in enumerate(outcomes)]
+    rows = [experience(2, slot, outcome, raw=-slot / 10) for slot, outcome in enumerate(outcomes)]
+    rows.append(experience(2, 7, "graded", raw=0.9, reward=-10.0))  # a hack that was penalised
     frame = pl.DataFrame([to_columns(row) for row in reversed(rows)], schema=schema()).select(CANDIDATE_COLUMNS)
     found = candidates_of(frame)
     assert [(each.solution_id, each.reward) for each in found] == [("00002-000", 0.0), ("00002-005", -0.5)]
