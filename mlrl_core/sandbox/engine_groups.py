@@ -9,6 +9,7 @@ from pathlib import Path
 from mlrl_core.errors import InfraError
 from mlrl_core.sandbox.engine import EngineInfo
 from mlrl_core.sandbox.helper.cgroups import MOUNT, PREFIX, Counters, read_counters
+from mlrl_core.sandbox.owners import owner_name
 
 
 class EngineGroups:
@@ -19,7 +20,9 @@ class EngineGroups:
         self._slice = info.cgroup_driver == "systemd"
 
     def _name(self, run_id: str) -> str:
-        return f"{PREFIX}{run_id}.slice" if self._slice else f"{PREFIX}{run_id}"
+        """The owner is part of the name, so that a sweep knows whose it is. A dash in a slice's name means nesting."""
+        name = f"{PREFIX}{owner_name()}-{run_id}"
+        return f"{name.replace('-', '_')}.slice" if self._slice else name
 
     def parent(self, run_id: str) -> str:
         """The value of ``cgroup_parent``; empty where there is none."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -16,7 +17,10 @@ from pathlib import Path
 
 MOUNT = Path("/sys/fs/cgroup")
 V1_CONTROLLERS = ("memory", "pids", "cpu", "cpuacct", "cpuset")
-PREFIX = "mlrl-"  # every group of ours begins with it
+# Groups are seen across process namespaces, where the same number is another process: a name is
+# ``mlrl-<namespace>-<owner's pid>-<owner's start>-<rest>`` (a systemd slice's name has _ for -).
+PREFIX = f"mlrl-{os.stat('/proc/self/ns/pid').st_ino}-"
+_OURS = re.compile(PREFIX.replace("-", "[-_]") + r"(\d+)[-_](\d+)[-_]")
 
 
 @dataclass(frozen=True)
@@ -147,7 +151,8 @@ class Groups:
     def pids(self) -> list[int]:
         """Processes in the group now."""
         folder = self.folders.get("pids") or self.folders[""]
-        return [int(word) for word in (_read(folder / "cgroup.procs") or "").split()]
+        pids = [int(word) for word in (_read(folder / "cgroup.procs") or "").split()]
+        return [pid for pid in pids if pid > 0]  # 0 would be a process of another namespace
 
     def kill(self, patience_s: float = 5.0) -> bool:
         """SIGKILL until the groups are empty; False if something is left after ``patience_s``."""
@@ -189,24 +194,21 @@ class Groups:
 
 
 def remove_groups(is_left: Callable[[str], bool]) -> tuple[list[str], list[str]]:
-    """Remove groups of ours whose owner (``owner_name`` of a helper, empty for a container's) ``is_left``.
+    """Remove groups of ours whose owner (``owner_name`` of a helper, or of a worker that ran a container) ``is_left``.
 
     A helper that was killed takes its programs along, but for one moment: bubblewrap's child waits for its parent
-    before it asks to die with it. What a dead helper's group still holds is therefore killed. A container's group is
-    the engine's, and only removed when it is empty. Returns (what went, what stayed).
+    before it asks to die with it. What a dead helper's group still holds is therefore killed. A container's processes
+    are in a group of the engine's below ours and are the engine's to end. Returns (what went, what stayed).
     """
     removed: list[str] = []
     stayed: list[str] = []
     for top, names, _ in os.walk(MOUNT, topdown=False):
         for name in names:
-            if not name.startswith(PREFIX):
+            found = _OURS.match(name)
+            if found is None or not is_left("-".join(found.groups())):
                 continue
             group = Path(top, name)
-            owner = name.removeprefix(PREFIX).rpartition("-")[0]
-            if not is_left(owner) or (not owner and _is_new(group)):
-                continue
-            if owner:
-                _end_members(group)
+            _end_members(group)
             try:
                 for child in [child for child in group.iterdir() if child.is_dir()]:
                     child.rmdir()
@@ -223,14 +225,8 @@ def _end_members(group: Path, patience_s: float = 1.0) -> None:
     """SIGKILL what is in the group until it is empty."""
     end = time.monotonic() + patience_s
     while (members := _read(group / "cgroup.procs")) and time.monotonic() < end:
-        for pid in members.split():
-            with contextlib.suppress(OSError):
-                os.kill(int(pid), signal.SIGKILL)
+        for pid in map(int, members.split()):
+            if pid > 0:  # 0 stands for a process of another namespace, and for kill() for our own process group
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
         time.sleep(0.002)
-
-
-def _is_new(group: Path) -> bool:
-    """Of a container that may be in the making: such a group's name holds no owner."""
-    with contextlib.suppress(OSError):
-        return time.time() - group.stat().st_mtime < 60
-    return True

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from mlrl_core.config.environment import SandboxConfig
 from mlrl_core.errors import MlrlError
 from mlrl_core.sandbox import Sandbox
+from mlrl_core.sandbox.helper.cgroups import PREFIX
 from mlrl_core.sandbox.host import FIRST_UID
 from mlrl_core.sandbox.owners import owner_name
 from tests.mlrl_core.sandbox.fake_sandbox import FakeSandbox
@@ -143,8 +144,9 @@ def nothing_left(world: World) -> Iterator[None]:
     assert host_state(world.inputs) == before
     assert own_processes(UIDS) == []
     # Each idle helper keeps one set of groups, with nothing but a waiting process of ours, for its next program.
-    helpers = {name.split("mlrl-")[1] for name in own_groups()}
-    assert not [name for name in helpers if "-" not in name], f"a container's groups stayed: {helpers}"
+    helpers = {name.split(PREFIX)[1] for name in own_groups()}
+    containers = [name for name in helpers if name.startswith(f"{owner_name()}-")]
+    assert containers == [], f"a container's groups stayed: {containers}"
     assert len(helpers) <= len({name.split("-")[0] for name in helpers}), f"a run's groups stayed: {helpers}"
     assert own_containers() == []
     assert not world.marker.exists(), "planted code was executed"

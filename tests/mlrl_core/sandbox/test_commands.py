@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from mlrl_core.errors import InfraError, MlrlError
 from mlrl_core.sandbox.commands import app
+from mlrl_core.sandbox.helper.cgroups import PREFIX
 from mlrl_core.sandbox.local import LocalSandbox
 
 BASE = ["--backend", "bubblewrap", "--memory-mb", "256", "--set", "sandbox.slots=1"]
@@ -132,8 +133,10 @@ def test_sweep_removes_what_a_dead_worker_left(own_runtime_folder: Path) -> None
 )
 def test_sweep_ends_what_a_dead_helper_left_in_its_group() -> None:
     """bubblewrap's child can survive its parent's SIGKILL, waiting for it for ever, before any program runs."""
-    group = Path("/sys/fs/cgroup/pids/mlrl-999999999-1-abc")
+    group = Path(f"/sys/fs/cgroup/pids/{PREFIX}999999999-1-abc")
+    foreign = Path("/sys/fs/cgroup/pids/mlrl-1-999999999-1-abc")  # of another process namespace
     group.mkdir()
+    foreign.mkdir()
     left = subprocess.Popen(["sleep", "600"])
     try:
         (group / "cgroup.procs").write_text(str(left.pid))
@@ -141,6 +144,8 @@ def test_sweep_ends_what_a_dead_helper_left_in_its_group() -> None:
         assert str(group) in swept["groups"]
         assert left.wait(10) == -signal.SIGKILL
         assert not group.exists()
+        assert foreign.exists()
     finally:
+        foreign.rmdir()
         left.kill()
         left.wait(10)

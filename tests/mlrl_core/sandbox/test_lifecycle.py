@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from mlrl_core.errors import InfraError, MlrlError
+from mlrl_core.sandbox.helper.cgroups import PREFIX
 from mlrl_core.sandbox.helper.linux import descendants_of
 from mlrl_core.sandbox.host import FIRST_UID
 from tests.mlrl_core.sandbox.conftest import PROGRAM_LIMITS, Opener, own_containers
@@ -201,7 +202,7 @@ def test_nothing_outlives_a_killed_worker(backend: str, world: World, own_runtim
     assert worker.stdout is not None
     assert worker.stdout.readline() == b"open\n"
     family = wait_for_family(worker.pid, 3)  # helper, program, its child
-    groups = [name for name in own_groups() if any(f"mlrl-{pid}-" in name for pid in family)]
+    groups = [name for name in own_groups() if any(f"{PREFIX}{pid}-" in name for pid in family)]
     worker.send_signal(signal.SIGKILL)
     worker.wait()
     worker.stdout.close()
@@ -230,7 +231,7 @@ def test_a_killed_helper_is_an_infrastructure_error(world: World, open_for_tests
     thread = threading.Thread(target=run)
     thread.start()
     family = wait_for_family(helper, 4)  # two of bwrap, watchdog, program
-    groups = [name for name in own_groups() if f"mlrl-{helper}-" in name]
+    groups = [name for name in own_groups() if f"{PREFIX}{helper}-" in name]
     os.kill(helper, signal.SIGKILL)
     thread.join(10)
     assert failure, "the run did not notice"

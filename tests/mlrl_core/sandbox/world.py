@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from mlrl_core.sandbox.helper.cgroups import PREFIX
 from mlrl_core.sandbox.helper.linux import descendants_of
 
 SECRET = "MLRL-PARENT-" + "SECRET-TOKEN"
@@ -113,12 +114,11 @@ def own_processes(uids: range) -> list[str]:
 
 
 def own_groups() -> list[str]:
-    """Control groups of ours as relative paths: those of helpers below this process, and those of containers."""
+    """Control groups of ours as relative paths: those of helpers below this process, and those of its containers."""
     root = Path("/sys/fs/cgroup")
-    pids = set(map(str, descendants_of(os.getpid())))
-    groups = [path for path in root.rglob("mlrl-*") if path.is_dir()]
+    pids = {os.getpid(), *descendants_of(os.getpid())}
     return sorted(
         str(path.relative_to(root))
-        for path in groups
-        if path.name.split("-")[1] in pids or len(path.name.split("-")) == 2
+        for path in root.rglob(f"{PREFIX}*")
+        if path.is_dir() and int(path.name.split("-")[2]) in pids
     )
