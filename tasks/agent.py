@@ -25,13 +25,14 @@ _SAMPLE_LINES, _SAMPLE_LINE_CHARS = 4, 4096
 
 
 class PolicyAgent:
-    """Samples the prompts of a wave. ``decode`` turns response ids into text, for execution only."""
+    """Samples the prompts of a wave. ``prompts`` gives them for its number and size; ``decode`` turns response ids
+    into text, for execution only."""
 
     def __init__(
         self,
         config: RunConfig,
         generator: Generator,
-        prompts: Callable[[int], Sequence[Prompt]],
+        prompts: Callable[[int, int], Sequence[Prompt]],
         decode: Callable[[Sequence[int]], str],
     ) -> None:
         self._config = config
@@ -41,7 +42,7 @@ class PolicyAgent:
 
     def __call__(self, wave: int, policy_version: int) -> list[Solution]:
         """All solutions of the wave in slot order."""
-        prompts = self._prompts(wave)
+        prompts = self._prompts(wave, self._config.wave_size)
         requests = [
             GenerationRequest(solution_id_of(wave, slot), prompt.ids, solution_seed(self._config.seed, wave, slot))
             for slot, prompt in enumerate(prompts)

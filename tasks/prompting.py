@@ -52,18 +52,18 @@ class WavePrompts:
                 except MlrlError as error:
                     raise MlrlError(f"{error}; or set improve.improve_prob to 0") from None
 
-    def __call__(self, wave: int) -> list[Prompt]:
-        """The prompts of the wave in slot order: the same ones whenever and however often it is asked."""
+    def __call__(self, wave: int, size: int) -> list[Prompt]:
+        """The prompts of a wave of ``size`` in slot order: the same ones whenever and however often it is asked."""
         plan = read_plan(self._run, wave)
         if plan is None:
-            plan = self._decide(wave)
+            plan = self._decide(wave, size)
             write_plan(self._run, wave, plan)
         return [self._prompt(slot) for slot in plan]
 
-    def _decide(self, wave: int) -> tuple[SlotPlan, ...]:
+    def _decide(self, wave: int, size: int) -> tuple[SlotPlan, ...]:
         improving = self._config.improve.improve_prob > 0
         candidates = self._candidates(wave) if improving else []
-        return tuple(self._decide_slot(wave, slot, candidates) for slot in range(self._config.wave_size))
+        return tuple(self._decide_slot(wave, slot, candidates) for slot in range(size))
 
     def _decide_slot(self, wave: int, slot: int, candidates: list[Candidate]) -> SlotPlan:
         competition_id = self._config.competition.of_slot(slot)

@@ -80,7 +80,9 @@ def test_the_agent_keeps_the_samplers_own_numbers() -> None:
         Prompt("toy", "improve", (1, 3, 5), "00003-001", 0.5),
         Prompt("other", "solve", (7,)),
     ]
-    agent = PolicyAgent(config, Fixed(), lambda wave: prompts, lambda ids: f"a plan\n```python\nprint({ids[0]})\n```")
+    agent = PolicyAgent(
+        config, Fixed(), lambda wave, size: prompts, lambda ids: f"a plan\n```python\nprint({ids[0]})\n```"
+    )
     solutions = agent(4, 3)
     assert [s.solution_id for s in solutions] == ["00004-000", "00004-001", "00004-002"]
     assert len({s.seed for s in solutions}) == 3
