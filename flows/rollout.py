@@ -116,7 +116,7 @@ class _Wave:
 
     def submit(self, stage: str, solution_id: str) -> None:
         """Start one stage of one solution."""
-        arguments = (str(self.resources.run.path), self.resources.competition_id, solution_id)
+        arguments = (str(self.resources.run.path), self.resources.competition_of(solution_id), solution_id)
         future = self.tasks[stage].submit(*arguments)
         self.active += 1
         future.add_done_callback(lambda done: self.events.put((stage, solution_id, done)))

@@ -42,7 +42,8 @@ class Solution:
 
     ``response_ids`` includes the end-of-sequence token when ``finish_reason`` is ``stop``; ``log_probs`` has one
     behaviour log-probability per response token, at the sampling temperature. ``code`` is None when the response
-    holds nothing that could be a program.
+    holds nothing that could be a program. ``parent_id`` and ``parent_reward`` are of the earlier solution that an
+    improve prompt showed.
     """
 
     solution_id: str
@@ -62,6 +63,7 @@ class Solution:
     code: str | None
     generated_at: float  # epoch seconds
     generation_s: float
+    parent_reward: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,8 @@ class Execution:
 @dataclass(frozen=True, slots=True)
 class Score:
     """What the grader says of a submission. ``raw`` is None when it is invalid; ``reason`` then says why, from a
-    fixed vocabulary that reveals nothing of the answers."""
+    fixed vocabulary that reveals nothing of the answers. ``report_raw`` is the score on the half of the answers that
+    rewards never see, where the run splits them; ``raw`` is then of the other half."""
 
     raw: float | None
     valid: bool
@@ -140,16 +143,22 @@ class Score:
     medal: Literal["gold", "silver", "bronze"] | None = None
     warnings: tuple[str, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
+    report_raw: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Reward:
-    """The reward of a solution and its parts (method.md section 4). ``total`` is what PPO sees."""
+    """The reward of a solution and its parts (method.md section 4). ``total`` is what PPO sees.
+
+    ``charged_s`` is the duration that duration weights go by: the run time, unless ``reward.failure_charge`` says
+    otherwise (0 where nothing was run; None in rows that are older than the switch: there it is the run time).
+    """
 
     total: float
     outcome: Outcome
     mapped_score: float | None  # the score after `reward_map`; None for a failure
-    milestone_credit: float
+    milestone_credit: float  # partial credit, of whatever kind, as far as it is part of `total`
+    charged_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,3 +176,4 @@ class Experience:
     started_at: float
     finished_at: float
     detail: str | None = None  # for infra_error: what failed
+    flags: tuple[str, ...] = ()  # suspected hacks, by the names of `hacks.*`

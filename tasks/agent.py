@@ -3,52 +3,64 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mlrl_core.agent import parse_response, solve_prompt
+from mlrl_core.agent import PromptWriter, parse_response
 from mlrl_core.agent.encoding import chat_prompt_ids, count_tokens, load_tokenizer
 from mlrl_core.config import RunConfig
-from mlrl_core.experience import solution_id_of, solution_seed
+from mlrl_core.experience import RunDirectory, solution_id_of, solution_seed
 from mlrl_core.generation.protocol import Generated, GenerationRequest, Generator
 from mlrl_core.records import Solution
+from tasks.prompting import Prompt, WavePrompts
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
     from mlrl_core.competitions import Competition
 
 
+_SAMPLE_LINES, _SAMPLE_LINE_CHARS = 4, 4096
+
+
 class PolicyAgent:
-    """Samples the solve prompt of one competition. ``decode`` turns response ids into text, for execution only."""
+    """Samples the prompts of a wave. ``prompts`` gives them for its number and size; ``decode`` turns response ids
+    into text, for execution only."""
 
     def __init__(
         self,
         config: RunConfig,
         generator: Generator,
-        prompt_ids: Sequence[int],
+        prompts: Callable[[int, int], Sequence[Prompt]],
         decode: Callable[[Sequence[int]], str],
     ) -> None:
         self._config = config
         self._generator = generator
-        self._prompt_ids = tuple(prompt_ids)
+        self._prompts = prompts
         self._decode = decode
 
     def __call__(self, wave: int, policy_version: int, size: int) -> list[Solution]:
         """The ``size`` solutions of the wave in slot order."""
+        prompts = self._prompts(wave, size)
         requests = [
-            GenerationRequest(
-                solution_id_of(wave, slot), self._prompt_ids, solution_seed(self._config.seed, wave, slot)
-            )
-            for slot in range(size)
+            GenerationRequest(solution_id_of(wave, slot), prompt.ids, solution_seed(self._config.seed, wave, slot))
+            for slot, prompt in enumerate(prompts)
         ]
         generated = self._generator.generate(requests, policy_version)
         return [
-            self._solution(wave, slot, policy_version, request, answer)
+            self._solution(wave, slot, policy_version, prompts[slot], request, answer)
             for slot, (request, answer) in enumerate(zip(requests, generated, strict=True))
         ]
 
     def _solution(
-        self, wave: int, slot: int, policy_version: int, request: GenerationRequest, answer: Generated
+        self,
+        wave: int,
+        slot: int,
+        policy_version: int,
+        prompt: Prompt,
+        request: GenerationRequest,
+        answer: Generated,
     ) -> Solution:
         if answer.solution_id != request.solution_id:
             raise ValueError(f"the generator answered {answer.solution_id} to {request.solution_id}")
@@ -56,11 +68,11 @@ class PolicyAgent:
         parsed = parse_response(text)
         return Solution(
             solution_id=request.solution_id,
-            competition_id=self._config.competition.id,
+            competition_id=prompt.competition_id,
             wave=wave,
             slot=slot,
-            prompt_kind="solve",
-            parent_id=None,
+            prompt_kind=prompt.kind,
+            parent_id=prompt.parent_id,
             policy_version=policy_version,
             seed=request.seed,
             prompt_ids=request.prompt_ids,
@@ -72,18 +84,50 @@ class PolicyAgent:
             code=parsed.code,
             generated_at=time.time(),
             generation_s=answer.seconds,
+            parent_reward=prompt.parent_reward,
         )
 
 
-def open_agent(config: RunConfig, competition: Competition, backbone: Path, generator: Generator) -> PolicyAgent:
-    """The agent of a run: the solve prompt in the backbone's own tokens, once, for every wave."""
-    tokenizer = load_tokenizer(backbone)
-    header = competition.sample_submission_path.read_text().split("\n", 1)[0].strip()
-    prompt = solve_prompt(
-        competition, header, config.sandbox, config.prompt.max_tokens, lambda text: count_tokens(tokenizer, text)
+def prompt_writer(
+    config: RunConfig, competition: Competition, tokenizer: PreTrainedTokenizerBase, packages: Mapping[str, str]
+) -> PromptWriter:
+    """The writer of a competition's prompts, in the tokens of ``tokenizer``."""
+    from mlrl_core.competitions.preview import data_preview
+
+    def count(text: str) -> int:
+        return count_tokens(tokenizer, text)
+
+    path = competition.sample_submission_path
+    with path.open(encoding="utf-8", errors="replace") as file:
+        sample = "".join(file.readline(_SAMPLE_LINE_CHARS) for _ in range(_SAMPLE_LINES))
+    return PromptWriter(
+        competition=competition,
+        sample=sample,
+        sample_path=f"./input/{path.relative_to(competition.public_dir)}",
+        limits=config.sandbox,
+        config=config.prompt,
+        short=config.short_prompts,
+        count_tokens=count,
+        preview=lambda max_tokens: data_preview(competition.public_dir, max_tokens, count),
+        packages=packages,
     )
+
+
+def open_agent(
+    config: RunConfig,
+    run: RunDirectory,
+    competitions: Sequence[Competition],
+    backbone: Path,
+    generator: Generator,
+    packages: Mapping[str, str],
+) -> PolicyAgent:
+    """The agent of a run, with prompts in the backbone's own tokens. ``packages``: what the sandbox's programs can
+    import."""
+    tokenizer = load_tokenizer(backbone)
+    writers = {each.id: prompt_writer(config, each, tokenizer, packages) for each in competitions}
+    prompts = WavePrompts(config, run, writers, lambda text: chat_prompt_ids(tokenizer, text))
 
     def decode(ids: Sequence[int]) -> str:
         return str(tokenizer.decode(list(ids), skip_special_tokens=True))
 
-    return PolicyAgent(config, generator, chat_prompt_ids(tokenizer, prompt), decode)
+    return PolicyAgent(config, generator, prompts, decode)

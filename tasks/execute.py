@@ -38,7 +38,7 @@ def execute(run_dir: str, competition: str, solution_id: str) -> str:
         log_launch(resources.run, solution_id, "started")
         execution = resources.sandbox.run(
             program.source,
-            resources.inputs,
+            resources.arenas[competition].inputs,
             collect_to=work.submission,
             nonce=program.nonce,
             milestones=program.milestones,

@@ -6,17 +6,22 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
 
 from mlrl_core.config import RunConfig, config_digest
 from mlrl_core.experience import RunDirectory
-from mlrl_core.records import InstrumentedProgram
 from mlrl_core.reporting.progress import Listener
 from mlrl_core.tracking import open_tracker, tracking_uri
+from mlrl_core.tracking.names import ablation_params
 from mlrl_core.tracking.tracker import flatten
 from tasks.agent import open_agent
-from tasks.resources import Resources, registered
+from tasks.instrument import open_instrumenter
+from tasks.resources import Arena, Resources, registered
 from tasks.sampling import Interrupted
-from tasks.score import GRADE_DEADLINE_S
+from tasks.score import open_grader
+
+if TYPE_CHECKING:
+    from mlrl_core.competitions import Competition
 
 _POLL_S = 0.2
 
@@ -29,15 +34,15 @@ def open_resources(run: RunDirectory, cancel: threading.Event, listener: Listene
     meanwhile.
     """
     from mlrl_core.agent import prepare_policy
-    from mlrl_core.competitions import grade_in_child, label_files, map_score, open_competition
+    from mlrl_core.competitions import label_files, open_competitions
     from mlrl_core.competitions.worker import close_workers
     from mlrl_core.generation import open_generator
-    from mlrl_core.instrumentation import instrument
     from mlrl_core.learner.client import LearnerClient
     from mlrl_core.sandbox import open_sandbox
 
     config = run.load_config()
-    competition = open_competition(config.competition)
+    competitions = open_competitions(config.competition)
+    arenas = {each.id: _arena(config, each) for each in competitions}
     with ExitStack() as stack:
         stack.callback(close_workers)
         sandbox = open_sandbox(config.sandbox, run_key=run.key, masked_files=label_files())
@@ -48,7 +53,7 @@ def open_resources(run: RunDirectory, cancel: threading.Event, listener: Listene
             _check(cancel)  # a warm start takes minutes
             listener.progress(text)
 
-        backbone = prepare_policy(config, competition, tell)
+        backbone = prepare_policy(config, competitions[0], tell)
         _check(cancel)
         learner = LearnerClient(run.path, config, backbone)
         stack.callback(learner.kill)
@@ -66,24 +71,19 @@ def open_resources(run: RunDirectory, cancel: threading.Event, listener: Listene
                 raise
             started.result()
         listener.note(f"policy: {config.policy.model}, version {max(run.published_versions())}")
-        params = flatten(config.model_dump())
+        params = flatten(config.model_dump()) | ablation_params(config)
         tracker = open_tracker(config.tracking, run.path, params, _tags(run, config))
         if config.tracking.enabled:
             listener.note(f"mlflow: {tracking_uri(config.tracking, run.path)}")
 
-        def instrument_program(code: str, nonce: str) -> InstrumentedProgram:
-            return instrument(code, config.instrument.inserter, nonce)
-
         resources = Resources(
             run=run,
             config=config,
-            inputs=competition.public_dir,
-            agent=open_agent(config, competition, backbone, generator),
+            arenas=arenas,
+            agent=open_agent(config, run, competitions, backbone, generator, sandbox.packages()),
             load_version=generator.load_version,
-            instrument=instrument_program,
+            instrument=open_instrumenter(config, backbone),
             sandbox=sandbox,
-            grade=lambda path: grade_in_child(competition, path, GRADE_DEADLINE_S),
-            map_score=lambda raw: map_score(competition, raw, config.reward.reward_map),
             learner=learner,
             tracker=tracker,
             abort=learner.kill,
@@ -92,6 +92,16 @@ def open_resources(run: RunDirectory, cancel: threading.Event, listener: Listene
         )
         with registered(resources):
             yield resources
+
+
+def _arena(config: RunConfig, competition: Competition) -> Arena:
+    from mlrl_core.competitions import map_score
+
+    return Arena(
+        inputs=competition.public_dir,
+        grade=open_grader(config.reward, competition),
+        map_score=lambda raw: map_score(competition, raw, config.reward.reward_map),
+    )
 
 
 def _check(cancel: threading.Event) -> None:
@@ -103,7 +113,7 @@ def _tags(run: RunDirectory, config: RunConfig) -> dict[str, str]:
     return {
         "run_path": str(run.path),
         "profile": config.profile,
-        "competition": config.competition.id,
+        "competition": ",".join(config.competition.ids),
         "seed": str(config.seed),
         "config_hash": config_digest(config),
     }

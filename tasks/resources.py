@@ -6,7 +6,7 @@ Tasks take primitives, so that a task run is small and can be repeated; the live
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Protocol
 from mlrl_core.config import RunConfig
 from mlrl_core.experience import ExperienceStore, RunDirectory
 from mlrl_core.experience.flights import Flights
+from mlrl_core.experience.run_directory import slot_of
 from mlrl_core.records import Execution, InstrumentedProgram, Score
 from mlrl_core.reporting.progress import Listener, Silent
 from mlrl_core.tracking import Tracker
@@ -55,6 +56,15 @@ class Learner(Protocol):
     def update(self, batch_id: str, batch_path: Path, digest: str, parent_version: int) -> Update: ...
 
 
+@dataclass(frozen=True)
+class Arena:
+    """One competition of a run: its public data, and what its submissions are worth."""
+
+    inputs: Path
+    grade: Callable[[Path], Score]
+    map_score: Callable[[float], float]
+
+
 @dataclass
 class WaveControl:
     """How a running wave is told to end. ``kill`` ends its programs; with ``halted`` a cut has done so, and what was
@@ -77,13 +87,11 @@ class Resources:
 
     run: RunDirectory
     config: RunConfig
-    inputs: Path  # the public data
+    arenas: Mapping[str, Arena]  # by competition id
     agent: Agent
     load_version: Callable[[int, Path], None]
     instrument: Callable[[str, str], InstrumentedProgram]  # code, nonce
     sandbox: Sandbox
-    grade: Callable[[Path], Score]
-    map_score: Callable[[float], float]
     learner: Learner
     tracker: Tracker
     abort: Callable[[], None]  # end the learner and every program now; callable twice, from any thread
@@ -111,9 +119,9 @@ class Resources:
         """What ends a wave."""
         return self._controls.setdefault(wave, WaveControl())
 
-    @property
-    def competition_id(self) -> str:
-        return self.config.competition.id
+    def competition_of(self, solution_id: str) -> str:
+        """The competition that a solution is for."""
+        return self.config.competition.of_slot(slot_of(solution_id))
 
 
 _open: dict[str, Resources] = {}

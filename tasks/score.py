@@ -4,16 +4,37 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mlrl_core.agent import outcome_of, reward_of
+from mlrl_core.agent.feedback import line_share
+from mlrl_core.agent.hacks import action_of, detect
+from mlrl_core.agent.reward import charged_duration_s
+from mlrl_core.config.environment import RewardConfig
+from mlrl_core.errors import MlrlError
 from mlrl_core.experience.handover import WorkFolder
 from mlrl_core.experience.launches import log_launch
-from mlrl_core.experience.run_directory import solution_seed, wave_of
-from mlrl_core.instrumentation import original_lines
-from mlrl_core.records import Execution, Experience, InstrumentedProgram, Score, Solution
+from mlrl_core.experience.run_directory import slot_of, solution_seed, wave_of
+from mlrl_core.instrumentation import original_lines, without_nonce
+from mlrl_core.records import (
+    Execution,
+    Experience,
+    InstrumentedProgram,
+    Outcome,
+    Reward,
+    Score,
+    Solution,
+    StreamCapture,
+)
+from mlrl_core.sandbox.output import capture_text
 from tasks.decorator import mlrl_task
 from tasks.resources import Resources, resources_of
+
+if TYPE_CHECKING:
+    from mlrl_core.competitions import Competition
 
 _log = logging.getLogger(__name__)
 
@@ -35,23 +56,24 @@ def score(run_dir: str, competition: str, solution_id: str) -> str:
         if not resources.control(solution.wave).halted.is_set():
             raise FileNotFoundError(f"{work.path}: a program without its execution")
         return _close_as_never_started(resources, work, solution)
-    graded = _grade(resources, work, execution)
+    graded = _grade(resources, solution, work, execution)
     outcome = outcome_of(execution, graded)
-    mapped = resources.map_score(graded.raw) if outcome == "graded" and graded and graded.raw is not None else None
-    seen = len(execution.milestones) if execution else 0
+    shown = _for_people(execution, program)
+    flags = detect(solution.code, execution, graded, program.milestones if program else ())
     close(
         resources,
         Experience(
             solution=solution,
             program=program,
-            execution=_for_people(execution, program),
+            execution=shown,
             score=graded,
-            reward=reward_of(outcome, mapped, seen, resources.config.reward),
+            reward=_reward(resources, solution, shown, graded, outcome, flags),
             outcome=outcome,
             generated_at=solution.generated_at,
             queued_at=execution.started_at - execution.queue_s if execution else solution.generated_at,
             started_at=execution.started_at if execution else solution.generated_at,
             finished_at=execution.finished_at if execution else solution.generated_at,
+            flags=flags,
         ),
     )
     return outcome
@@ -77,23 +99,80 @@ def _close_as_never_started(resources: Resources, work: WorkFolder, solution: So
     return experience.outcome
 
 
+def _reward(
+    resources: Resources,
+    solution: Solution,
+    execution: Execution | None,
+    graded: Score | None,
+    outcome: Outcome,
+    flags: tuple[str, ...],
+) -> Reward | None:
+    """``execution`` as people see it: its lines are those of the program as written."""
+    config = resources.config
+    mapped = None
+    if outcome == "graded" and graded is not None and graded.raw is not None:
+        mapped = resources.arenas[solution.competition_id].map_score(graded.raw)
+    stderr = capture_text(execution.stderr) if execution else ""
+    reward = reward_of(
+        outcome,
+        mapped,
+        len(execution.milestones) if execution else 0,
+        config.reward,
+        line_share(outcome, stderr, solution.code or ""),
+        action_of(flags, config.hacks),
+    )
+    if reward is None:
+        return None
+    duration_s = execution.duration_s if execution else 0.0
+    return replace(
+        reward, charged_s=charged_duration_s(outcome, duration_s, config.sandbox.time_limit_s, config.reward)
+    )
+
+
 def _for_people(execution: Execution | None, program: InstrumentedProgram | None) -> Execution | None:
-    """Tracebacks name the lines of the program as written; the submission goes with the work folder."""
+    """Tracebacks name the lines of the program as written and no inserted print shows; the submission goes with the
+    work folder."""
     if execution is None or program is None:
         return execution
-    errors = execution.stderr
-    errors = replace(
-        errors,
-        head=original_lines(errors.head, program.line_map),
-        tail=original_lines(errors.tail, program.line_map),
-    )
-    return replace(execution, stderr=errors, submission_path=None)
+
+    def clean(stream: StreamCapture) -> StreamCapture:
+        head, tail = (
+            original_lines(without_nonce(text, program.nonce), program.line_map) for text in (stream.head, stream.tail)
+        )
+        return replace(stream, head=head, tail=tail)
+
+    return replace(execution, stdout=clean(execution.stdout), stderr=clean(execution.stderr), submission_path=None)
 
 
-def _grade(resources: Resources, work: WorkFolder, execution: Execution | None) -> Score | None:
+def _grade(resources: Resources, solution: Solution, work: WorkFolder, execution: Execution | None) -> Score | None:
     if execution is None or execution.status != "ok" or execution.submission_state != "ok":
         return None
-    return resources.grade(work.submission)
+    return resources.arenas[solution.competition_id].grade(work.submission)
+
+
+def open_grader(config: RewardConfig, competition: Competition) -> Callable[[Path], Score]:
+    """The grader of a competition: on all answers, or (``reward.report_split``) on one half for the reward and on the
+    other for the report.
+
+    Raises MlrlError where the answers can't be split.
+    """
+    from mlrl_core.competitions import grade_in_child
+    from mlrl_core.competitions.outside import is_outside
+
+    if config.report_split and is_outside(competition):
+        raise MlrlError(
+            f"reward.report_split: '{competition.id}' is scored by a grader of its own, whose answers can't be split"
+        )
+
+    def grade(submission: Path) -> Score:
+        if not config.report_split:
+            return grade_in_child(competition, submission, GRADE_DEADLINE_S)
+        score = grade_in_child(competition, submission, GRADE_DEADLINE_S, "reward")
+        if not score.valid:
+            return score
+        return replace(score, report_raw=grade_in_child(competition, submission, GRADE_DEADLINE_S, "report").raw)
+
+    return grade
 
 
 def close(resources: Resources, experience: Experience) -> None:
@@ -128,10 +207,10 @@ def close_as_infra_error(resources: Resources, solution_id: str, reason: str) ->
 
 
 def _never_sampled(resources: Resources, solution_id: str, now: float) -> Solution:
-    wave, slot = wave_of(solution_id), int(solution_id.split("-")[1])
+    wave, slot = wave_of(solution_id), slot_of(solution_id)
     return Solution(
         solution_id=solution_id,
-        competition_id=resources.competition_id,
+        competition_id=resources.competition_of(solution_id),
         wave=wave,
         slot=slot,
         prompt_kind="solve",

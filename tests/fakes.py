@@ -27,7 +27,7 @@ from mlrl_core.records import (
     StreamCapture,
 )
 from mlrl_core.tracking import Tracker
-from tasks.resources import Resources
+from tasks.resources import Arena, Resources
 
 _STATUS = {
     "timeout": "timeout",
@@ -273,13 +273,14 @@ def fake_resources(
     return Resources(
         run=run,
         config=config,
-        inputs=run.path,
+        arenas={
+            name: Arena(run.path, lambda path: Score(int(path.read_text()) / 256, True, True), lambda raw: 1 - raw)
+            for name in config.competition.ids
+        },
         agent=policy,
         load_version=policy.load_version,
         instrument=fake_instrument,
         sandbox=sandbox or FakeSandbox(delay_s),
-        grade=lambda path: Score(int(path.read_text()) / 256, True, True),
-        map_score=lambda raw: 1 - raw,
         learner=learner,
         tracker=tracker or Tracker(None, {}, {}),
         abort=learner.stopped.set,

@@ -6,15 +6,20 @@ import ast
 import re
 from dataclasses import dataclass
 
+from mlrl_core.agent.syntax import parse_program
+
 # A fence opens with three or more backticks or tildes at the start of a line and closes with at least as many of
 # the same character alone on a line (CommonMark 4.5), so a shorter fence inside a program does not close it.
 _FENCE_OPEN = re.compile(r"^ {0,3}(?P<fence>`{3,}|~{3,})[ \t]*(?P<tag>[^\s`]*)[^`\n]*$")
 _PYTHON_TAGS = frozenset({"python", "py", "python3", "py3"})
+# What decides whether a line ends inside a triple-quoted string: comments, strings of one line, triple quotes.
+_LEXEME = re.compile(r"#.*|\"\"\"|'''|\"(?:\\.|[^\"\\])*(?:\"|$)|'(?:\\.|[^'\\])*(?:'|$)")
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedResponse:
-    """``code`` is None when the response holds nothing that could be a program."""
+    """``code`` is None when the response holds nothing that could be a program; an empty ``plan`` says that there
+    was none."""
 
     plan: str
     code: str | None
@@ -45,18 +50,39 @@ def parse_response(text: str) -> ParsedResponse:
 
 def _blocks(lines: list[str]) -> list[_Block]:
     blocks: list[_Block] = []
-    fence, tag, start = "", "", 0
-    for number, line in enumerate(lines):
-        if not fence:
-            if match := _FENCE_OPEN.match(line):
-                fence, tag, start = match["fence"], match["tag"].lower(), number
-        elif _closes(line, fence):
-            code = "".join(f"{line}\n" for line in lines[start + 1 : number])
-            blocks.append(_Block(tag, code, True, start))
-            fence = ""
-    if fence:
-        blocks.append(_Block(tag, "\n".join(lines[start + 1 :]), False, start))
+    number = 0
+    while number < len(lines):
+        match = _FENCE_OPEN.match(lines[number])
+        if match is None:
+            number += 1
+            continue
+        tag, end = match["tag"].lower(), _closing_line(lines, number, match["fence"])
+        if end is None:
+            blocks.append(_Block(tag, "\n".join(lines[number + 1 :]), False, number))
+            break
+        blocks.append(_Block(tag, _joined(lines[number + 1 : end]), True, number))
+        number = end + 1
     return blocks
+
+
+def _closing_line(lines: list[str], opening: int, fence: str) -> int | None:
+    """Index of the line that closes the block, or None where it is cut off.
+
+    By CommonMark the first fence closes, even within a program's triple-quoted string. Such a fence is passed over
+    when the first one outside of any string makes a block that parses: only then was it part of the program.
+    """
+    first: int | None = None
+    quotes = ""  # of the triple-quoted string that is open
+    for number in range(opening + 1, len(lines)):
+        line = lines[number]
+        if _closes(line, fence):
+            if first is None:
+                first = number
+            if not quotes:
+                whole = first == number or parse_program(_joined(lines[opening + 1 : number])) is not None
+                return number if whole else first
+        quotes = _open_quotes(line, quotes)
+    return first
 
 
 def _closes(line: str, fence: str) -> bool:
@@ -64,10 +90,30 @@ def _closes(line: str, fence: str) -> bool:
     return len(stripped) >= len(fence) and set(stripped) == {fence[0]} and not line.startswith("    ")
 
 
+def _open_quotes(line: str, quotes: str) -> str:
+    """The triple quotes that are open at the end of ``line``, given those at its start; empty = none."""
+    position = 0
+    while True:
+        if quotes:
+            end = re.compile(rf"\\.|{quotes}").search(line, position)
+            if end is None:
+                return quotes
+            position, quotes = end.end(), "" if end[0] == quotes else quotes
+        else:
+            lexeme = _LEXEME.search(line, position)
+            if lexeme is None:
+                return ""
+            position = lexeme.end()
+            quotes = lexeme[0] if lexeme[0] in ('"""', "'''") else ""
+
+
+def _joined(lines: list[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
 def _is_program(text: str) -> bool:
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
+    tree = parse_program(text)
     # One word, a number or a quoted sentence parses too, and is no program.
-    return any(not isinstance(node, ast.Expr) or isinstance(node.value, ast.Call) for node in tree.body)
+    return tree is not None and any(
+        not isinstance(node, ast.Expr) or isinstance(node.value, ast.Call) for node in tree.body
+    )

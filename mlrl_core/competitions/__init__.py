@@ -18,6 +18,7 @@ from mlrl_core.competitions.store import (
     list_competitions,
     load_competition,
     open_competition,
+    open_competitions,
     prepare_competition,
 )
 
@@ -37,6 +38,7 @@ __all__ = [
     "load_competition",
     "map_score",
     "open_competition",
+    "open_competitions",
     "prepare_competition",
 ]
 

@@ -141,6 +141,11 @@ def open_competition(config: CompetitionConfig) -> Competition:
     return load_competition(config.id, data_dir, boards_dir, python, config.keep_leaks)
 
 
+def open_competitions(config: CompetitionConfig) -> list[Competition]:
+    """All competitions of a run's configuration, in the order of ``config.ids``."""
+    return [open_competition(config.model_copy(update={"id": name})) for name in config.ids]
+
+
 def list_competitions(data_dir: Path | None = None) -> list[Listed]:
     """Every competition that is built in, is one of the paper's twelve or lies in ``data_dir``, by id."""
     from mlrl_core.competitions.mlebench.specs import PAPER12

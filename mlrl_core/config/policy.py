@@ -34,9 +34,27 @@ class PolicyConfig(Section):
 
 
 class PromptConfig(Section):
-    """Length of a prompt in tokens, chat template not counted. The description is cut first."""
+    """Length of a prompt in tokens, chat template not counted; what is cut first is fixed (``agent/prompts.py``).
+
+    ``contents``: ``short`` is the task and the description alone, ``full`` adds sample rows, packages and a preview of
+    the data (at most ``preview_tokens``, 0 = none); ``auto`` is short for the nano policy, which knows its task, and
+    full for any other.
+    """
 
     max_tokens: int = Field(2560, ge=32)
+    contents: Literal["auto", "short", "full"] = "auto"
+    preview_tokens: int = Field(600, ge=0)
+
+
+class ImproveConfig(Section):
+    """Self-improvement (method.md section 5): with ``improve_prob`` a prompt asks for a better version of an earlier,
+    graded program of the same competition, where there is one: the last of the same slot, the best of the run, or one
+    of the ``top_k`` best. ``show_milestones`` tells which milestones it reached."""
+
+    improve_prob: float = Field(0.5, ge=0, le=1)
+    improve_source: Literal["slot_last_valid", "best", "top_k"] = "slot_last_valid"
+    top_k: int = Field(16, ge=1)
+    show_milestones: bool = True
 
 
 class SamplingConfig(Section):

@@ -31,6 +31,11 @@ def wave_of(solution_id: str) -> int:
     return int(solution_id.split("-")[0])
 
 
+def slot_of(solution_id: str) -> int:
+    """The slot in a solution's id."""
+    return int(solution_id.split("-")[1])
+
+
 def solution_seed(run_seed: int, wave: int, slot: int) -> int:
     """Sampling seed (31 bits) of one solution: from the run's seed, never from its place or time."""
     digest = hashlib.sha256(f"{run_seed}/{wave}/{slot}".encode()).digest()
@@ -112,6 +117,10 @@ class RunDirectory:
 
     def launches(self, wave: int) -> Path:
         return self.path / "launches" / f"wave={wave:05d}.jsonl"
+
+    def prompts(self, wave: int) -> Path:
+        """What each slot of a wave is asked for, decided before it is sampled."""
+        return self.path / "prompts" / f"wave={wave:05d}.json"
 
     def batch(self, number: int) -> Path:
         return self.path / "batches" / f"{number:05d}.parquet"

@@ -6,6 +6,7 @@ never reach a mean.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -31,6 +32,13 @@ COLUMNS = (
     "score_raw",
     "score_is_lower_better",
     "reward_total",
+    "prompt_kind",
+    "parent_reward",
+    "flags",
+    "score_report_raw",
+    "execution_milestone_values",
+    "competition_id",
+    "plan",
 )
 
 
@@ -41,6 +49,17 @@ class Best:
     solution_id: str
     raw: float
     reward: float
+    report_raw: float | None = None  # on the half of the answers that rewards never see
+
+
+@dataclass(frozen=True, slots=True)
+class CompetitionStatistics:
+    """One competition's part of a wave of several."""
+
+    reward_mean: float | None
+    valid_reward_mean: float | None
+    valid_share: float
+    best_raw: float | None  # of this wave
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +88,21 @@ class StepStatistics:
     response_length_mean: float | None
     response_length_max: int
     clip_ratio: float  # share that hit the token limit
+    no_plan_share: float  # responses without a plan before the program
     milestones_mean: float | None
     fallback_share: float  # of programs that were instrumented
     staleness_mean: float | None
     staleness_max: int
     best: Best | None  # up to and with this step
+    milestone_values: dict[str, float]  # mean of each number that programs printed
+    competitions: dict[str, CompetitionStatistics]  # by id; empty unless there are several
+    flag_share: dict[str, float]  # suspected hacks, of counted rows
+    improve_share: float  # of counted rows
+    improve_reward_mean: float | None
+    solve_reward_mean: float | None
+    improve_gain_mean: float | None  # reward above the parent's, of graded improvements
+    improve_win_rate: float | None  # share of improve rows that earned more than their parent
+    improve_best_of_two_mean: float | None  # the better of an improvement and its parent
 
 
 def step_statistics(rows: pl.DataFrame, step: int, best_before: Best | None = None) -> StepStatistics:
@@ -88,6 +117,8 @@ def step_statistics(rows: pl.DataFrame, step: int, best_before: Best | None = No
     fallbacks = programs.filter(pl.col("program_fallback_reason").is_not_null()).height
     shares = dict(rows["outcome"].value_counts().iter_rows())
     spread = valid["reward_total"].std()
+    improved = counted.filter(pl.col("prompt_kind") == "improve")
+    gains = improved["reward_total"] - improved["parent_reward"]
     return StepStatistics(
         step=step,
         rows=rows.height,
@@ -109,11 +140,24 @@ def step_statistics(rows: pl.DataFrame, step: int, best_before: Best | None = No
         response_length_mean=_number(lengths.mean()),
         response_length_max=int(_number(lengths.max()) or 0),
         clip_ratio=counted.filter(pl.col("finish_reason") == "length").height / max(counted.height, 1),
+        no_plan_share=counted.filter(pl.col("plan") == "").height / max(counted.height, 1),
         milestones_mean=_number(milestones.mean()),
         fallback_share=fallbacks / max(programs.height, 1),
         staleness_mean=_number(staleness.mean()),
         staleness_max=int(_number(staleness.max()) or 0),
         best=_best(valid, best_before),
+        milestone_values=_milestone_values(counted["execution_milestone_values"].drop_nulls()),
+        competitions=_by_competition(counted),
+        flag_share={
+            flag: number / counted.height
+            for flag, number in counted["flags"].explode().drop_nulls().value_counts().iter_rows()
+        },
+        improve_share=improved.height / max(counted.height, 1),
+        improve_reward_mean=_number(improved["reward_total"].mean()),
+        solve_reward_mean=_number(counted.filter(pl.col("prompt_kind") == "solve")["reward_total"].mean()),
+        improve_gain_mean=_number(gains.filter(improved["outcome"] == "graded").mean()),
+        improve_win_rate=_number((gains > 0).mean()),
+        improve_best_of_two_mean=_number((improved["parent_reward"] + gains.clip(lower_bound=0)).mean()),
     )
 
 
@@ -128,14 +172,43 @@ def run_statistics(store: ExperienceStore, steps: Iterable[int] | None = None) -
     return found
 
 
+def _milestone_values(encoded: pl.Series) -> dict[str, float]:
+    found: dict[str, list[float]] = {}
+    for text in encoded:
+        for label, value in json.loads(text).items():
+            found.setdefault(label, []).append(value)
+    return {label: sum(values) / len(values) for label, values in found.items()}
+
+
+def _by_competition(counted: pl.DataFrame) -> dict[str, CompetitionStatistics]:
+    parts = {str(rows["competition_id"][0]): rows for rows in counted.partition_by("competition_id")}
+    if len(parts) < 2:
+        return {}
+    valid = {name: rows.filter(pl.col("outcome") == "graded") for name, rows in parts.items()}
+    bests = {name: _best(rows, None) for name, rows in valid.items()}
+    return {
+        name: CompetitionStatistics(
+            reward_mean=_number(rows["reward_total"].mean()),
+            valid_reward_mean=_number(valid[name]["reward_total"].mean()),
+            valid_share=valid[name].height / rows.height,
+            best_raw=best.raw if (best := bests[name]) else None,
+        )
+        for name, rows in sorted(parts.items())
+    }
+
+
 def _best(valid: pl.DataFrame, before: Best | None) -> Best | None:
     # By the raw score: a reward may be capped, and two programs then look alike. The earlier one keeps a tie.
     valid = valid.filter(pl.col("score_raw").is_not_null())
     if valid.is_empty():
         return before
+    if valid["competition_id"].n_unique() > 1:  # raw scores of several competitions say nothing of each other
+        top = valid.sort(["reward_total", "solution_id"], descending=[True, False]).row(0, named=True)
+        new = Best(top["solution_id"], top["score_raw"], top["reward_total"], top["score_report_raw"])
+        return new if before is None or new.reward > before.reward else before
     lower = bool(valid["score_is_lower_better"][0])
     top = valid.sort(["score_raw", "solution_id"], descending=[not lower, False]).row(0, named=True)
-    new = Best(top["solution_id"], top["score_raw"], top["reward_total"])
+    new = Best(top["solution_id"], top["score_raw"], top["reward_total"], top["score_report_raw"])
     if before is None or (new.raw < before.raw if lower else new.raw > before.raw):
         return new
     return before

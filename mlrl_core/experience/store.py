@@ -61,6 +61,13 @@ class ExperienceStore:
         """The rows of a wave as records, in id order."""
         return [from_columns(row) for row in self.frame([wave]).iter_rows(named=True)]
 
+    def get(self, solution_id: str) -> Experience:
+        """The row of one solution. Raises KeyError where there is none."""
+        rows = self.frame([wave_of(solution_id)]).filter(pl.col("solution_id") == solution_id)
+        if rows.is_empty():
+            raise KeyError(f"{solution_id} has no experience row")
+        return from_columns(rows.row(0, named=True))
+
     def frame(self, waves: Iterable[int] | None = None, columns: Sequence[str] | None = None) -> pl.DataFrame:
         """Rows as a table, in id order: of the given waves, or of all. Columns that an older file lacks are null."""
         full = schema()

@@ -75,8 +75,10 @@ def weigh(
     weighting = settings.duration_weighting
     cap = {"clipped": settings.duration_weight_cap, "inverse_inclusion": settings.inclusion_weight_cap}.get(weighting)
     floor = settings.duration_floor_s
-    weights = duration_weights(durations, weighting, floor, competitions, cap=cap, inclusion=inclusion)
-    charged = [max(duration, floor) for duration in durations]
+    # Whether a program is in the batch depends on how long it ran, what it counts on how long it is charged.
+    charged = [_charged_s(row, duration) for row, duration in zip(rows, durations, strict=True)]
+    weights = duration_weights(charged, weighting, floor, competitions, cap=cap, inclusion=inclusion)
+    charged = [max(seconds, floor) for seconds in charged]
     rewards, after = [row.reward.total if row.reward else math.nan for row in rows], dict(rates)
     if weighting == "reward_rate":
         after = _rates_after(rows, competitions, charged, rates, run_seed, cut.step)
@@ -116,6 +118,10 @@ def weigh(
     if len(outcomes) == 1 and "graded" not in outcomes:
         warnings.append(f"every solution of the batch is {rows[0].outcome}: nothing tells good from bad")
     return Weighed(own, inclusion, weights, rewards, after, metrics, warnings)
+
+
+def _charged_s(row: Experience, duration_s: float) -> float:
+    return duration_s if row.reward is None or row.reward.charged_s is None else row.reward.charged_s
 
 
 def _available(

@@ -3,22 +3,52 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal
 
+from mlrl_core.instrumentation.frozen import FrozenModel, FrozenModelError
 from mlrl_core.instrumentation.insertion import insert_prints, same_program
-from mlrl_core.instrumentation.line_map import original_lines
-from mlrl_core.instrumentation.milestones import MILESTONES, new_nonce
+from mlrl_core.instrumentation.line_map import original_lines, without_nonce
+from mlrl_core.instrumentation.lm_lines import places_by_lines
+from mlrl_core.instrumentation.lm_rewrite import places_by_rewriting
+from mlrl_core.instrumentation.loops import outside_loops
+from mlrl_core.instrumentation.milestones import MILESTONES, VALUED, Place, new_nonce
 from mlrl_core.instrumentation.placement import place_milestones
 from mlrl_core.records import InstrumentedProgram
 
-__all__ = ["MILESTONES", "instrument", "new_nonce", "original_lines"]
+__all__ = [
+    "MILESTONES",
+    "VALUED",
+    "FrozenModel",
+    "FrozenModelError",
+    "Inserter",
+    "OnFailure",
+    "Place",
+    "instrument",
+    "new_nonce",
+    "original_lines",
+    "without_nonce",
+]
+
+Inserter = Literal["ast", "lm_lines", "lm_rewrite", "none"]
+OnFailure = Literal["ast", "original"]
 
 
-def instrument(code: str, inserter: Literal["ast", "none"], nonce: str) -> InstrumentedProgram:
+def instrument(
+    code: str,
+    inserter: Inserter,
+    nonce: str,
+    model: FrozenModel | None = None,
+    on_failure: OnFailure = "ast",
+    max_tokens: int = 2500,
+) -> InstrumentedProgram:
     """``code`` with milestone prints that carry ``nonce``.
 
     The original runs unchanged, with the reason recorded, when it does not parse, when it holds the nonce, or when the
-    result is not the same program once the prints are taken out.
+    result is not the same program once the prints are taken out. Where the ``model`` of an ``lm_*`` inserter fails,
+    ``on_failure`` says whether the rules of ``ast`` place the prints or the original runs (the paper). ``max_tokens``
+    is the longest program, in the model's tokens.
     """
     if inserter == "none":
         return _unchanged(code, nonce, None)
@@ -28,11 +58,32 @@ def instrument(code: str, inserter: Literal["ast", "none"], nonce: str) -> Instr
         tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return _unchanged(code, nonce, "the program does not parse")
-    places = place_milestones(tree)
+    if inserter == "ast":
+        return _inserted(code, tree, place_milestones(tree), inserter, nonce)
+    if model is None:
+        raise ValueError(f"the inserter {inserter} needs a model")
+    try:
+        if inserter == "lm_lines":
+            places = places_by_lines(code, tree, model)
+        else:
+            places = places_by_rewriting(code, tree, model, max_tokens)
+        program = _inserted(code, tree, places, inserter, nonce)
+    except FrozenModelError as error:
+        program = _unchanged(code, nonce, str(error))
+    if program.fallback_reason is None or on_failure == "original":
+        return program
+    by_rule = _inserted(code, tree, place_milestones(tree), "ast", nonce)
+    return by_rule if by_rule.fallback_reason else replace(by_rule, fallback_reason=program.fallback_reason)
+
+
+def _inserted(
+    code: str, tree: ast.Module, places: Mapping[str, Place], inserter: Inserter, nonce: str
+) -> InstrumentedProgram:
+    places = outside_loops(tree, places)
     source, line_map = insert_prints(code, tree, places, nonce)
-    if not same_program(tree, source, nonce):
+    if not same_program(tree, source, places, nonce):
         return _unchanged(code, nonce, "the result is not the same program")
-    placed = tuple(label for label in MILESTONES if f'"{nonce} {label}"' in source)
+    placed = tuple(label for label in MILESTONES if f'"{nonce} {label}' in source)
     return InstrumentedProgram(source, inserter, nonce, placed, tuple(line_map))
 
 

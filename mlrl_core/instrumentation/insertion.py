@@ -6,13 +6,13 @@ import ast
 import re
 from collections.abc import Mapping
 
-from mlrl_core.instrumentation.milestones import MILESTONES, print_lines
+from mlrl_core.instrumentation.milestones import MILESTONES, VALUED, Place, print_lines
 
 # What Python's tokenizer counts as a line end; str.splitlines would also split at form feeds and the like.
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
-def insert_prints(code: str, tree: ast.Module, places: Mapping[str, ast.stmt], nonce: str) -> tuple[str, list[int]]:
+def insert_prints(code: str, tree: ast.Module, places: Mapping[str, Place], nonce: str) -> tuple[str, list[int]]:
     """The program with one print after each placed statement, and its line map (records.InstrumentedProgram).
 
     A milestone whose print would not run exactly when its statement has run (the body of a one-line ``if``, say) is
@@ -20,32 +20,35 @@ def insert_prints(code: str, tree: ast.Module, places: Mapping[str, ast.stmt], n
     """
     lines = _LINE_END.split(code)
     first_on_line = _first_statements(tree)
-    after: dict[int, list[str]] = {}
+    after: dict[int, list[tuple[int, list[str]]]] = {}
     for label in MILESTONES:
-        statement = places.get(label)
-        if statement is None:
+        place = places.get(label)
+        if place is None or (label in VALUED) != (place.variable is not None):
             continue
+        statement = place.statement
         end = statement.end_lineno or statement.lineno
         first = first_on_line[_start_line(statement)]
         if first is not statement and not _same_block(tree, first, statement):
             continue
         indent = _indent(lines[_start_line(first) - 1])
-        after.setdefault(_last_line(tree, statement, end), []).extend(print_lines(label, nonce, indent))
+        inserted = print_lines(label, nonce, indent, place.variable)
+        after.setdefault(_last_line(tree, statement, end), []).append((first.col_offset, inserted))
     source: list[str] = []
     line_map: list[int] = []
     for number, line in enumerate(lines, start=1):
         source.append(line)
         line_map.append(number)
-        inserted = after.get(number, [])
-        source.extend(inserted)
-        line_map.extend([0] * len(inserted))
+        # A statement and the last one within it end on the same line: what stands in the inner block comes first.
+        for _, inserted in sorted(after.get(number, []), key=lambda each: -each[0]):
+            source.extend(inserted)
+            line_map.extend([0] * len(inserted))
     return "\n".join(source), line_map
 
 
-def same_program(original: ast.Module, instrumented: str, nonce: str) -> bool:
+def same_program(original: ast.Module, instrumented: str, places: Mapping[str, Place], nonce: str) -> bool:
     """Whether ``instrumented`` minus the prints that carry ``nonce`` is the syntax tree of the original."""
     try:
-        tree = _WithoutPrints(nonce).visit(ast.parse(instrumented))
+        tree = _WithoutPrints(places, nonce).visit(ast.parse(instrumented))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return ast.dump(tree) == ast.dump(original)
@@ -54,8 +57,11 @@ def same_program(original: ast.Module, instrumented: str, nonce: str) -> bool:
 class _WithoutPrints(ast.NodeTransformer):
     """Removes exactly the statements that ``print_lines`` makes."""
 
-    def __init__(self, nonce: str) -> None:
-        self._inserted = {ast.dump(ast.parse("\n".join(print_lines(label, nonce, ""))).body[0]) for label in MILESTONES}
+    def __init__(self, places: Mapping[str, Place], nonce: str) -> None:
+        self._inserted = {
+            ast.dump(ast.parse("\n".join(print_lines(label, nonce, "", place.variable))).body[0])
+            for label, place in places.items()
+        }
 
     def visit_Try(self, node: ast.Try) -> ast.AST | None:
         return None if ast.dump(node) in self._inserted else self.generic_visit(node)

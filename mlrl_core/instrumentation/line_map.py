@@ -1,4 +1,4 @@
-"""Lead the line numbers of an instrumented run back to the program as it was written."""
+"""Lead what an instrumented run printed back to the program as it was written."""
 
 from __future__ import annotations
 
@@ -23,3 +23,11 @@ def original_lines(text: str, line_map: Sequence[int]) -> str:
         return match[0]
 
     return _TRACEBACK_LINE.sub(back, text)
+
+
+def without_nonce(text: str, nonce: str) -> str:
+    """``text`` without the lines that hold ``nonce``: a program can print its own source, and what goes back to the
+    policy, to people or into artifacts must not show what was inserted."""
+    if not nonce or nonce not in text:
+        return text
+    return "".join(line for line in text.splitlines(keepends=True) if nonce not in line)

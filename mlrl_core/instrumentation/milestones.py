@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import ast
 import secrets
+from dataclasses import dataclass
 
-# In the order in which a program is expected to reach them. The labels are the paper's.
+# In the order in which a program is expected to reach them. The five without a value are the paper's labels.
 MILESTONES: tuple[str, ...] = (
     "imported packages",
     "loaded data",
     "defined model",
+    "training loss",
     "trained model",
+    "validation score",
     "predicted test labels",
 )
+# These print the number in a variable; without such a variable they have no place.
+VALUED: frozenset[str] = frozenset({"training loss", "validation score"})
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """After which statement a milestone is reached, and for a valued one the name that then holds the number."""
+
+    statement: ast.stmt
+    variable: str | None = None
 
 
 def new_nonce() -> str:
@@ -19,11 +33,19 @@ def new_nonce() -> str:
     return f"#mlrl:{secrets.token_hex(8)}:"
 
 
-def print_lines(label: str, nonce: str, indent: str) -> list[str]:
+def print_lines(label: str, nonce: str, indent: str, variable: str | None = None) -> list[str]:
     """The inserted statement. It prints through ``builtins`` and swallows every failure: a program that shadows
-    ``print`` or has closed its output still runs as it would have run. Flushed, so that a killed program keeps what
-    it has reached."""
-    return [
-        f'{indent}try: __import__("builtins").print("{nonce} {label}", flush=True)',
-        f"{indent}except Exception: pass",
-    ]
+    ``print`` or has closed its output, or a variable that holds no number, runs as it would have run. Flushed, so that
+    a killed program keeps what it has reached.
+
+    A milestone without a value prints once, however often a loop comes by: a flood of prints would cost run time and
+    count against the output limit. The mark of that says nothing of the nonce.
+    """
+    builtins = '__import__("builtins")'
+    if variable is None:
+        mark = f'"_mlrl_{MILESTONES.index(label)}"'
+        once = f"{mark} in {builtins}.__dict__ or {builtins}.__dict__.__setitem__({mark}, 1)"
+        call = f'{once} or {builtins}.print("{nonce} {label}", flush=True)'
+    else:
+        call = f'{builtins}.print("{nonce} {label}: %.12g" % {variable}, flush=True)'
+    return [f"{indent}try: {call}", f"{indent}except Exception: pass"]

@@ -9,7 +9,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from mlrl_core.config import RunConfig
+from mlrl_core.config.environment import HacksConfig
 from mlrl_core.experience.statistics import StepStatistics
+from mlrl_core.instrumentation.milestones import VALUED
 from mlrl_core.records import OUTCOMES
 
 # Of one step: key -> attribute of StepStatistics.
@@ -28,17 +31,47 @@ WAVE_KEYS: dict[str, str] = {
     "response_length/mean": "response_length_mean",
     "response_length/max": "response_length_max",
     "response_length/clip_ratio": "clip_ratio",
+    "response/no_plan_frac": "no_plan_share",
     "instrument/fallback_frac": "fallback_share",
     "milestones/mean": "milestones_mean",
+    "improve/share": "improve_share",
+    "improve/reward_mean": "improve_reward_mean",
+    "improve/gain_mean": "improve_gain_mean",
+    "improve/win_rate": "improve_win_rate",
+    "improve/best_of_two_mean": "improve_best_of_two_mean",
+    "solve/reward_mean": "solve_reward_mean",
     "staleness/mean": "staleness_mean",
     "staleness/max": "staleness_max",
 }
 OUTCOME_KEYS: dict[str, str] = {
     outcome: "infra_error_frac" if outcome == "infra_error" else f"outcome/{outcome}_frac" for outcome in OUTCOMES
 }
+# Of each competition where a run has several, with the competition's id before the key.
+COMPETITION_KEYS: dict[str, str] = {
+    "reward/mean": "reward_mean",
+    "reward/valid_mean": "valid_reward_mean",
+    "outcome/valid_share": "valid_share",
+    "score/best": "best_raw",
+}
+VALUE_KEYS: dict[str, str] = {label: f"milestones/{label.replace(' ', '_')}_mean" for label in sorted(VALUED)}
+FLAG_KEYS: dict[str, str] = {flag: f"hacks/{flag}_frac" for flag in HacksConfig.model_fields}
 BEST_KEY = "best_so_far"
+BEST_REPORT_KEY = "best_so_far_report"  # the same solution on the report half (reward.report_split)
 CUMULATIVE_KEYS = ("cum/exec_s", "cum/wall_s", "cum/solutions", "cum/generated_tokens")
 NONFINITE_KEY = "tracking/nonfinite_values"
+
+# Switches that are no single key of the configuration, under the names of method.md section 7.
+_PRINTS = {"ast": "ast_prints", "lm_lines": "lm_prints", "lm_rewrite": "lm_prints", "none": "none"}
+
+
+def ablation_params(config: RunConfig) -> dict[str, str]:
+    """Parameters beside the configuration's own keys: what earns partial credit, and over how many competitions."""
+    credit = config.reward.partial_credit
+    return {
+        "partial_credit": _PRINTS[config.instrument.inserter] if credit == "milestones" else credit,
+        "scope": "multi_task" if config.competition.others else "per_task",
+    }
+
 
 # What the learner reports of one update.
 LEARNER_KEYS: frozenset[str] = frozenset(
@@ -96,7 +129,12 @@ def step_metrics(statistics: StepStatistics, measured: Mapping[str, float], cumu
     """
     values: dict[str, float | None] = {key: getattr(statistics, name) for key, name in WAVE_KEYS.items()}
     values |= {key: statistics.outcome_share.get(outcome, 0.0) for outcome, key in OUTCOME_KEYS.items()}
+    values |= {key: statistics.milestone_values.get(label) for label, key in VALUE_KEYS.items()}
+    for name, part in statistics.competitions.items():
+        values |= {f"{name}/{key}": getattr(part, attribute) for key, attribute in COMPETITION_KEYS.items()}
+    values |= {key: statistics.flag_share.get(flag, 0.0) for flag, key in FLAG_KEYS.items()}
     values[BEST_KEY] = statistics.best.raw if statistics.best else None
+    values[BEST_REPORT_KEY] = statistics.best.report_raw if statistics.best else None
     values |= {key: getattr(cumulative, key.removeprefix("cum/")) for key in CUMULATIVE_KEYS}
     values |= {key: value for key, value in measured.items() if _is_known(key)}
     present = {key: float(value) for key, value in values.items() if value is not None}

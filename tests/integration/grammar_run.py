@@ -28,7 +28,7 @@ def main() -> None:
         from mlrl_core.nano.grammar import write_demonstration
 
         config = resources.config
-        facts = read_facts(config.competition.id, "rmsle", resources.inputs)
+        facts = read_facts(config.competition.id, "rmsle", resources.arenas[config.competition.id].inputs)
 
         def agent(wave: int, policy_version: int, size: int) -> list[Solution]:
             return [one(wave, slot, policy_version) for slot in range(size)]

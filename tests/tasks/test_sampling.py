@@ -14,6 +14,7 @@ from mlrl_core.errors import InfraError
 from mlrl_core.experience import solution_id_of
 from mlrl_core.records import Solution
 from tasks.agent import PolicyAgent
+from tasks.prompting import Prompt
 from tasks.sampling import Interrupted, WaveSampler
 from tests.fakes import experience
 
@@ -74,7 +75,14 @@ def test_the_agent_keeps_the_samplers_own_numbers() -> None:
             return [Generated(r.solution_id, (r.seed % 7, 9), (-0.5, -0.25), "stop", 1.5) for r in requests]
 
     config = load_config("nano", ["wave_size=3", "batch.size=3", "seed=5"])
-    agent = PolicyAgent(config, Fixed(), [1, 2], lambda ids: f"a plan\n```python\nprint({ids[0]})\n```")
+    prompts = [
+        Prompt("toy", "solve", (1, 2)),
+        Prompt("toy", "improve", (1, 3, 5), "00003-001", 0.5),
+        Prompt("other", "solve", (7,)),
+    ]
+    agent = PolicyAgent(
+        config, Fixed(), lambda wave, size: prompts, lambda ids: f"a plan\n```python\nprint({ids[0]})\n```"
+    )
     solutions = agent(4, 3, 3)
     assert [s.solution_id for s in solutions] == ["00004-000", "00004-001", "00004-002"]
     assert len({s.seed for s in solutions}) == 3
@@ -83,3 +91,5 @@ def test_the_agent_keeps_the_samplers_own_numbers() -> None:
     assert first.plan == "a plan"
     assert first.code == f"print({first.seed % 7})\n"
     assert first.response_ids == (first.seed % 7, 9)
+    kinds = [(s.competition_id, s.prompt_kind, s.parent_id, s.parent_reward, s.prompt_ids) for s in solutions]
+    assert kinds == [(p.competition_id, p.kind, p.parent_id, p.parent_reward, p.ids) for p in prompts]

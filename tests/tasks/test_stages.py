@@ -134,11 +134,56 @@ def test_tracebacks_name_the_lines_of_the_program_as_written(resources: Resource
     assert 'solution.py", line 2, in' in row.execution.stderr.head
 
 
+def test_inserted_prints_never_show(resources: Resources) -> None:
+    work = _put(resources, "error")
+    nonce = "#mlrl:00ff:"
+    work.put(dataclasses.replace(work.require(InstrumentedProgram), nonce=nonce))
+    leaked = f'before\ntry: __import__("builtins").print("{nonce} loaded data", flush=True)\nafter\n'
+    ran = work.require(Execution)
+    work.put(dataclasses.replace(ran, stdout=StreamCapture(leaked, leaked, 10), stderr=StreamCapture(leaked, "", 10)))
+    score.fn(*_arguments(resources))
+    (row,) = ExperienceStore(resources.run).read(1)
+    assert row.execution is not None
+    for stream in (row.execution.stdout, row.execution.stderr):
+        assert stream.head == "before\nafter\n"
+        assert nonce not in stream.tail
+
+
+@pytest.mark.parametrize(("action", "total"), [("flag", 0.75), ("valid_floor", -0.5), ("penalty", -1.0)])
+def test_a_suspected_hack_is_kept_and_costs_what_is_configured(tmp_path: Path, action: str, total: float) -> None:
+    run = make_run(tmp_path / action, f"hacks.no_training={action}")
+    with registered(fake_resources(run)) as resources:
+        _put(resources)
+        score.fn(*_arguments(resources))
+    (row,) = ExperienceStore(run).read(1)
+    assert row.flags == ("no_training",)
+    assert row.reward is not None
+    assert row.reward.total == pytest.approx(total)
+    assert row.outcome == "graded"
+
+
+def test_how_far_a_failure_came_by_its_line(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "lines", "reward.partial_credit=error_line", "reward.failure_charge=limit")
+    with registered(fake_resources(run)) as resources:
+        work = _put(resources, "error")
+        program = work.require(InstrumentedProgram)
+        work.put(dataclasses.replace(program, line_map=(1, 0, 0, 2)))
+        text = 'Traceback (most recent call last):\n  File "solution.py", line 4, in <module>\nKeyError: 1\n'
+        ran = work.require(Execution)
+        work.put(dataclasses.replace(ran, stderr=StreamCapture(text, text, len(text))))
+        score.fn(*_arguments(resources))
+        rule = resources.config.reward
+    (row,) = ExperienceStore(run).read(1)
+    assert row.reward is not None
+    assert row.reward.total == pytest.approx(rule.failure + 7 * rule.milestone_credit)  # line 2 of 2
+    assert row.reward.charged_s == resources.config.sandbox.time_limit_s
+
+
 def test_a_grader_that_fails_is_retryable_and_leaves_no_row(resources: Resources) -> None:
     def broken(path: Path) -> Score:
         raise InfraError("the grader's child died")
 
-    resources.grade = broken
+    resources.arenas = {"toy": dataclasses.replace(resources.arenas["toy"], grade=broken)}
     _put(resources)
     with pytest.raises(InfraError):
         score.fn(*_arguments(resources))

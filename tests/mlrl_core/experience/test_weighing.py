@@ -127,3 +127,16 @@ def test_one_outcome_alone_is_said() -> None:
         for text in weighed([row(i, 1, outcome="error") for i in (0, 1)]).warnings
     )
     assert weighed([row(0, 1), row(1, 1)]).warnings == []
+
+
+def test_a_failure_that_is_charged_its_limit_weighs_as_one_that_took_it() -> None:
+    def charging(each: Experience, seconds: float) -> Experience:
+        assert each.reward is not None
+        return dataclasses.replace(each, reward=dataclasses.replace(each.reward, charged_s=seconds))
+
+    rows = [row(0, 6), charging(row(1, 2, outcome="error"), 18.0)]
+    assert weighed(rows, "batch.duration_weighting=mean_normalised").weights == pytest.approx([0.5, 1.5])
+    # Its inclusion goes by the time it ran: it was there early.
+    window = ("batch.batch_policy=window", "batch.window_s=10", "batch.duration_weighting=inverse_inclusion")
+    launches = [Launch(3, 100.0, True), Launch(3, 107.0, True)]
+    assert weighed(rows, *window, launches=launches).inclusion == pytest.approx([0.5, 1.0])

@@ -19,7 +19,10 @@ from mlrl_core.experience.store import ExperienceStore
 from mlrl_core.tracking import Tracker, open_tracker, tracking_uri
 from mlrl_core.tracking.names import (
     BATCH_KEYS,
+    BEST_KEY,
+    BEST_REPORT_KEY,
     CUMULATIVE_KEYS,
+    FLAG_KEYS,
     LEARNER_KEYS,
     NONFINITE_KEY,
     OUTCOME_KEYS,
@@ -155,15 +158,8 @@ def test_step_metrics_keep_to_the_known_keys_and_count_what_is_not_finite(tmp_pa
         {"actor/ppo_kl": 0.01, "actor/grad_norm": float("inf"), "made/up": 1.0},
         Cumulative(1.0, 2.0, 3, 4),
     )
-    known = {
-        *WAVE_KEYS,
-        *OUTCOME_KEYS.values(),
-        *CUMULATIVE_KEYS,
-        *LEARNER_KEYS,
-        *BATCH_KEYS,
-        "best_so_far",
-        NONFINITE_KEY,
-    }
+    known = {*WAVE_KEYS, *OUTCOME_KEYS.values(), *CUMULATIVE_KEYS, *LEARNER_KEYS, *BATCH_KEYS, NONFINITE_KEY}
+    known |= {*FLAG_KEYS.values(), BEST_KEY, BEST_REPORT_KEY}
     assert set(metrics) <= known
     assert metrics["actor/ppo_kl"] == 0.01
     assert metrics[NONFINITE_KEY] == 1

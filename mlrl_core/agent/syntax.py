@@ -1,0 +1,41 @@
+"""Small questions to the syntax tree of a program."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+
+def parse_program(code: str) -> ast.Module | None:
+    """The tree, or None where the text is no Python."""
+    try:
+        return ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def calls_of(tree: ast.AST) -> list[ast.Call]:
+    """Every call, in no particular order."""
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+
+
+def call_name(call: ast.Call) -> str:
+    """The last name of what is called: ``pd.read_csv`` gives ``read_csv``; empty where it has none."""
+    if isinstance(call.func, ast.Attribute):
+        return call.func.attr
+    return call.func.id if isinstance(call.func, ast.Name) else ""
+
+
+def receiver_of(call: ast.Call) -> str | None:
+    """What a method is called on, where that is a plain name: ``self.model.fit(x)`` gives ``self.model``."""
+    if not isinstance(call.func, ast.Attribute):
+        return None
+    node: ast.AST = call.func.value
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return ast.unparse(call.func.value) if isinstance(node, ast.Name) else None
+
+
+def constants_of(tree: ast.AST) -> Iterator[str]:
+    """Every text that is written out in the program."""
+    return (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))

@@ -1,0 +1,114 @@
+"""The frozen model chooses as greedy decoding among the choices would, and its cache changes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from mlrl_core.agent.encoding import chat_prompt_ids, load_tokenizer
+from mlrl_core.errors import InfraError
+from mlrl_core.generation.frozen import TransformersModel
+from mlrl_core.instrumentation import FrozenModel, FrozenModelError, instrument
+from mlrl_core.nano.shipped import shipped_dir
+from tests.mlrl_core.instrumentation.marked import marked_programs
+
+NONCE = "#mlrl:0123456789abcdef:"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model with random weights and the nano tokenizer."""
+    made = tmp_path_factory.mktemp("frozen")
+    tokenizer = load_tokenizer(shipped_dir())
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=2048,
+        eos_token_id=tokenizer.eos_token_id,
+        initializer_range=0.5,
+    )
+    LlamaForCausalLM(config).save_pretrained(made)
+    tokenizer.save_pretrained(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> TransformersModel:
+    return TransformersModel(folder, "float32")
+
+
+def greedy_choice(model: TransformersModel, instruction: str, start: str, choices: list[str]) -> int:
+    """Constrained decoding without a cache, by its definition."""
+    tokenizer = model._tokenizer
+    options = [tokenizer(choice, add_special_tokens=False)["input_ids"] for choice in choices]
+    ids = [*chat_prompt_ids(tokenizer, instruction), *tokenizer(start, add_special_tokens=False)["input_ids"]]
+    chosen: list[int] = []
+    while chosen not in options:
+        allowed = {option[len(chosen)] for option in options if option[: len(chosen)] == chosen}
+        with torch.no_grad():
+            logits = model._model(torch.tensor([[*ids, *chosen]])).logits[0, -1]
+        chosen.append(max(sorted(allowed), key=lambda token: float(logits[token])))
+    return options.index(chosen)
+
+
+def test_it_chooses_greedily_among_the_choices(model: TransformersModel) -> None:
+    checked: FrozenModel = model
+    for number in range(12):
+        choices = [f" {line}\n" for line in range(1, 3 + 9 * number)] + [" none\n"]
+        for start in ("loaded data:", "trained model: 12\nx:"):
+            instruction = f"program {number}\n" * (number + 1)
+            assert checked.choose(instruction, start, choices) == greedy_choice(model, instruction, start, choices)
+
+
+def test_one_choice_and_equal_choices(model: TransformersModel) -> None:
+    assert model.choose("a", "b", [" none\n"]) == 0
+    assert model.choose("a", "b", [" 1\n", " 1\n"]) == 0
+    assert model.choose("a", "b", ["x", "xyz"]) in (0, 1)
+
+
+def test_it_completes_greedily_and_says_whether_it_ended(model: TransformersModel) -> None:
+    text, ended = model.complete("write", "go:", 12)
+    again = TransformersModel.complete(model, "write", "go:", 12)
+    assert (text, ended) == again
+    ids = [*chat_prompt_ids(model._tokenizer, "write"), *model._tokenizer("go:", add_special_tokens=False)["input_ids"]]
+    with torch.no_grad():
+        expected = model._model.generate(torch.tensor([ids]), do_sample=False, max_new_tokens=12)[0, len(ids) :]
+    assert text == model._tokenizer.decode(expected, skip_special_tokens=True)
+    assert ended == (model._end_id in expected.tolist())
+
+
+def test_a_question_that_is_too_long_is_refused(model: TransformersModel) -> None:
+    with pytest.raises(FrozenModelError, match="more than the model's 2048"):
+        model.choose("print(1)\n" * 3000, "x:", [" 1\n", " 2\n"])
+    with pytest.raises(FrozenModelError):
+        model.complete("print(1)\n" * 3000, "x:", 10)
+
+
+def test_waiting_for_a_busy_model_ends(folder: Path) -> None:
+    model = TransformersModel(folder, "float32", wait_s=0.05)
+    with model._turn(), pytest.raises(InfraError, match="busy"):
+        model.complete("a", "b", 1)
+
+
+@pytest.mark.parametrize("inserter", ["lm_lines", "lm_rewrite"])
+def test_whatever_it_says_the_program_stays_the_program(inserter: str, model: TransformersModel) -> None:
+    import ast
+
+    for program in marked_programs()[:3]:
+        made = instrument(program.code, inserter, NONCE, model, on_failure="ast", max_tokens=40)  # type: ignore[arg-type]
+        if inserter == "lm_lines":
+            assert made.fallback_reason is None
+            assert made.inserter == "lm_lines"
+        else:
+            assert made.fallback_reason is not None  # random weights write no program
+            assert made.inserter == "ast"
+        kept = [line for line, number in zip(made.source.split("\n"), made.line_map, strict=False) if number]
+        assert ast.dump(ast.parse("\n".join(kept))) == ast.dump(ast.parse(program.code))
