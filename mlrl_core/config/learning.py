@@ -52,7 +52,7 @@ class PPOConfig(Section):
     critic_learning_rate: float = Field(1e-5, ge=0, le=1)
     max_grad_norm: float = Field(1.0, gt=0)
     epochs: int = Field(1, ge=1)
-    critic_epochs: int | None = Field(None, ge=1)  # None: as many as epochs
+    critic_epochs: int = Field(0, ge=0)  # 0: as many as epochs
     minibatches: int = Field(1, ge=1)
     micro_batch_tokens: int = Field(16384, ge=1)
     critic_warmup_updates: int = Field(0, ge=0)

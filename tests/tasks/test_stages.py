@@ -149,7 +149,7 @@ def test_inserted_prints_never_show(resources: Resources) -> None:
         assert nonce not in stream.tail
 
 
-@pytest.mark.parametrize(("action", "total"), [("flag", 0.75), ("valid_floor", -0.5), ("penalty", -1.0)])
+@pytest.mark.parametrize(("action", "total"), [("flag", 0.75), ("valid_floor", -0.4), ("penalty", -0.8)])
 def test_a_suspected_hack_is_kept_and_costs_what_is_configured(tmp_path: Path, action: str, total: float) -> None:
     run = make_run(tmp_path / action, f"hacks.no_training={action}")
     with registered(fake_resources(run)) as resources:

@@ -76,7 +76,7 @@ def test_the_prompt_of_the_quickstart_is_the_one_its_policy_was_trained_on(diamo
     tokenizer = load_tokenizer(shipped_dir())
     text = prompt_writer(config, diamonds, tokenizer, {"python": "3", "numpy": "2"}).solve
     assert text == NANO_PROMPT
-    assert len(chat_prompt_ids(tokenizer, text)) == 56
+    assert len(chat_prompt_ids(tokenizer, text)) == 55
 
 
 def test_a_short_prompt_has_all_of_it_when_there_is_room() -> None:

@@ -161,12 +161,12 @@ def test_what_a_hack_costs(action: Any, total: float) -> None:
 
 def test_the_profile_of_the_quickstart_pays_what_it_paid() -> None:
     config = load_config("nano").reward
-    table = {("no_code", 0): -1.0, ("error", 3): -0.97, ("timeout", 5): -0.95, ("invalid_submission", 5): -0.95}
+    table = {("no_code", 0): -0.8, ("error", 3): -0.77, ("timeout", 5): -0.75, ("invalid_submission", 5): -0.75}
     for (outcome, milestones), total in table.items():
         reward = reward_of(cast(Outcome, outcome), None, milestones, config)
         assert reward is not None
         assert reward.total == pytest.approx(total)
-    for mapped, total in ((1.1, 1.1), (0.0, 0.0), (-3.0, -0.5)):
+    for mapped, total in ((1.1, 1.1), (0.0, 0.0), (-3.0, -0.4)):
         reward = reward_of("graded", mapped, 5, config)
         assert reward is not None
         assert reward.total == total

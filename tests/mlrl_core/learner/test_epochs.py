@@ -16,14 +16,14 @@ MakeConfig = Callable[..., RunConfig]
 MakeRows = Callable[..., list[BatchRow]]
 
 
-@pytest.mark.parametrize(("policy", "critic", "seen"), [(4, None, (4, 4)), (4, 2, (4, 2)), (1, 3, (1, 3))])
+@pytest.mark.parametrize(("policy", "critic", "seen"), [(4, 0, (4, 4)), (4, 2, (4, 2)), (1, 3, (1, 3))])
 def test_policy_and_critic_have_epochs_of_their_own(
     backbone: Path,
     make_config: MakeConfig,
     make_rows: MakeRows,
     monkeypatch: pytest.MonkeyPatch,
     policy: int,
-    critic: int | None,
+    critic: int,
     seen: tuple[int, int],
 ) -> None:
     passes = {"policy_gradients": 0, "critic_gradients": 0}
@@ -35,7 +35,7 @@ def test_policy_and_critic_have_epochs_of_their_own(
             real(*arguments)
 
         monkeypatch.setattr(engine_module, name, counting)
-    sets = ["ppo.minibatches=1", f"ppo.epochs={policy}", *([f"ppo.critic_epochs={critic}"] if critic else [])]
+    sets = ["ppo.minibatches=1", f"ppo.epochs={policy}", f"ppo.critic_epochs={critic}"]
     metrics = Engine(backbone, make_config(*sets)).update(make_rows([5, 1, 12, 2]))
     assert (passes["policy_gradients"], passes["critic_gradients"]) == seen
     assert metrics["learner/steps"] == max(seen)
