@@ -79,7 +79,7 @@ def test_what_improving_brought(store: ExperienceStore) -> None:
         row = experience(2, slot, outcome, reward=reward)
         solution = dataclasses.replace(row.solution, prompt_kind="improve", parent_id="00001-000", parent_reward=0.4)
         store.append(dataclasses.replace(row, solution=solution))
-    (step,) = run_statistics(store)
+    (step,) = run_statistics(store, store.waves())
     assert step.improve_share == 0.75
     assert step.solve_reward_mean == 0.5
     assert step.improve_reward_mean == pytest.approx((0.9 + 0.3 - 10) / 3)
@@ -90,7 +90,7 @@ def test_what_improving_brought(store: ExperienceStore) -> None:
 
 def test_without_improve_prompts_there_is_nothing_to_say(store: ExperienceStore) -> None:
     store.append(experience(1, 0))
-    (step,) = run_statistics(store)
+    (step,) = run_statistics(store, store.waves())
     assert (step.improve_share, step.improve_gain_mean, step.improve_win_rate) == (0.0, None, None)
 
 
@@ -100,7 +100,7 @@ def test_several_competitions_are_told_apart(store: ExperienceStore) -> None:
     ):
         row = experience(1, slot, outcome, reward=reward, raw=raw)
         store.append(dataclasses.replace(row, solution=dataclasses.replace(row.solution, competition_id=name)))
-    (step,) = run_statistics(store)
+    (step,) = run_statistics(store, store.waves())
     assert step.best is not None
     assert step.best.solution_id == "00001-001"  # by reward: raw scores don't compare
     a, b = step.competitions["a"], step.competitions["b"]
@@ -115,7 +115,7 @@ def test_numbers_of_valued_milestones_are_averaged(store: ExperienceStore) -> No
     store.append(experience(1, 0, milestone_values={"training loss": 1.0, "validation score": 0.5}))
     store.append(experience(1, 1, "error", milestone_values={"training loss": 2.0}))
     store.append(experience(1, 2, "no_code"))
-    (step,) = run_statistics(store)
+    (step,) = run_statistics(store, store.waves())
     assert step.milestone_values == {"training loss": 1.5, "validation score": 0.5}
     assert step.competitions == {}
     metrics = step_metrics(step, {}, Cumulative(1.0, 1.0, 1, 1))
@@ -126,7 +126,7 @@ def test_flags_are_counted_and_the_report_half_goes_along(store: ExperienceStore
     score = Score(0.1, True, True, report_raw=0.3)
     store.append(dataclasses.replace(experience(1, 0, raw=0.1), flags=("no_training", "sleeping"), score=score))
     store.append(dataclasses.replace(experience(1, 1, raw=0.2), flags=("sleeping",)))
-    (step,) = run_statistics(store)
+    (step,) = run_statistics(store, store.waves())
     assert step.flag_share == {"no_training": 0.5, "sleeping": 1.0}
     assert step.best is not None
     assert step.best.report_raw == 0.3
