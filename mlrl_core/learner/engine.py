@@ -82,7 +82,7 @@ class Engine:
         start_log_probs = self._start_log_probs(rows, packs, batch, old_log_probs)
         targets = make_targets(batch, ref_log_probs, old_log_probs, values, self.config)
         metrics = batch_metrics(rows, batch, targets, self.version)
-        metrics |= self._train(rows, batch, targets)
+        metrics |= self._train(rows, batch, targets, start_log_probs)
         metrics["learner/kl_halvings"] = self._keep_close(before, packs, batch, start_log_probs)
         train_s = time.perf_counter() - clock
         tokens = batch.response_mask.sum().item()
@@ -178,7 +178,9 @@ class Engine:
         log_probs = self.compute_log_probs(self.deal([row], [0], batch), batch)
         return list(ids), log_probs[0].tolist()
 
-    def _train(self, rows: Sequence[BatchRow], batch: TensorBatch, targets: Targets) -> dict[str, float]:
+    def _train(
+        self, rows: Sequence[BatchRow], batch: TensorBatch, targets: Targets, start_log_probs: Tensor
+    ) -> dict[str, float]:
         ppo = self.config.ppo
         spread = (batch.reward.max() - batch.reward.min()).item()
         train_policy = ppo.learning_rate > 0 and spread >= SPREAD_FLOOR and self.version >= ppo.critic_warmup_updates
@@ -190,7 +192,7 @@ class Engine:
             mismatch = torch.stack([targets.old_log_probs, batch.response_mask]) / self.ranks.world
         norms: dict[Trained, list[float]] = {"policy": [], "critic": []}
         steps = skipped = in_a_row = 0
-        far = False  # beyond max_kl of the policy that sampled
+        far = False  # beyond max_kl of where this update began
         critic_epochs = (ppo.critic_epochs or ppo.epochs) if ppo.advantage == "gae" else 0
         for epoch in range(max(ppo.epochs, critic_epochs)):
             for chosen in self._minibatches(len(rows), epoch):
@@ -198,7 +200,8 @@ class Engine:
                 policy_tokens = int(targets.policy_mask[chosen].sum())
                 if not critic_tokens:
                     continue
-                step = Step(self.deal(rows, chosen, batch), policy_tokens, critic_tokens, targets, sums)
+                dealt = self.deal(rows, chosen, batch)
+                step = Step(dealt, policy_tokens, critic_tokens, targets, start_log_probs, sums)
                 trained: list[Trained] = []
                 if epoch < ppo.epochs and not far:
                     trained += ["policy"] if train_policy and policy_tokens else []

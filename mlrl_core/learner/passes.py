@@ -32,6 +32,7 @@ class Step:
     policy_tokens: int
     critic_tokens: int
     targets: Targets
+    start_log_probs: Tensor  # [N, R], of the policy before the update
     sums: Sums
 
 
@@ -39,7 +40,7 @@ def policy_gradients(engine: Engine, step: Step, train: bool, mismatch: Tensor |
     """Add the policy's gradients of ``step`` to its parameters (only measure when not ``train``).
 
     ``mismatch`` [2, N, R] receives the log-probabilities and a 1 where they are known. Returns the sum over this rank's
-    response tokens of the KL (k3) from the sampling policy to where the policy is now.
+    response tokens of the KL (k3) from where the update began to where the policy is now.
     """
     ppo = engine.config.ppo
     divergence = 0.0
@@ -71,9 +72,9 @@ def policy_gradients(engine: Engine, step: Step, train: bool, mismatch: Tensor |
             step.sums.add("pg_clipfrac", result.clipped)
             step.sums.add("pg_clipfrac_lower", result.clipped_lower)
             # k3 under the old policy; the plain difference of log-probabilities is mostly noise.
-            kl = torch.expm1(log_ratio) - log_ratio
-            divergence += kl.double().sum().item()
-            step.sums.add("ppo_kl", kl)
+            step.sums.add("ppo_kl", torch.expm1(log_ratio) - log_ratio)
+            way = masked_log_ratio(scores.log_probs.detach(), _pick(step.start_log_probs, pack), mask)
+            divergence += (torch.expm1(way) - way).double().sum().item()
             step.sums.add("entropy", scores.entropy.detach())
     return divergence
 

@@ -56,8 +56,8 @@ def test_an_update_goes_back_until_it_is_close(backbone: Path, make_config: Make
     assert free_metrics["learner/kl_halvings"] == 0
     assert metrics["learner/kl_halvings"] >= 1
     assert 0 < kept <= bound
-    # One halving less would have been too far: no more is given up than needed.
-    again, looser = updated(backbone, make_config(*FAR, f"ppo.max_kl={free * 1.01}"), make_rows)
+    # A bound that no step comes near changes nothing.
+    again, looser = updated(backbone, make_config(*FAR, f"ppo.max_kl={free * 10}"), make_rows)
     assert looser["learner/kl_halvings"] == 0
     assert again == pytest.approx(free)
 
