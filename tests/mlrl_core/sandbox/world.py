@@ -117,8 +117,9 @@ def own_groups() -> list[str]:
     """Control groups of ours as relative paths: those of helpers below this process, and those of its containers."""
     root = Path("/sys/fs/cgroup")
     pids = {os.getpid(), *descendants_of(os.getpid())}
-    return sorted(
-        str(path.relative_to(root))
-        for path in root.rglob(f"{PREFIX}*")
-        if path.is_dir() and int(path.name.split("-")[2]) in pids
+    return sorted(  # os.walk, since groups of others come and go meanwhile
+        str(Path(top, name).relative_to(root))
+        for top, names, _ in os.walk(root)
+        for name in names
+        if name.startswith(PREFIX) and int(name.split("-")[2]) in pids
     )
