@@ -40,7 +40,7 @@ def policy_gradients(engine: Engine, step: Step, train: bool, mismatch: Tensor |
     """Add the policy's gradients of ``step`` to its parameters (only measure when not ``train``).
 
     ``mismatch`` [2, N, R] receives the log-probabilities and a 1 where they are known. Returns the sum over this rank's
-    response tokens of the KL (k3) from where the update began to where the policy is now.
+    response tokens of the KL (k3) from where the update began to where the policy is now; 0 where nothing bounds it.
     """
     ppo = engine.config.ppo
     divergence = 0.0
@@ -73,8 +73,9 @@ def policy_gradients(engine: Engine, step: Step, train: bool, mismatch: Tensor |
             step.sums.add("pg_clipfrac_lower", result.clipped_lower)
             # k3 under the old policy; the plain difference of log-probabilities is mostly noise.
             step.sums.add("ppo_kl", torch.expm1(log_ratio) - log_ratio)
-            way = masked_log_ratio(scores.log_probs.detach(), _pick(step.start_log_probs, pack), mask)
-            divergence += (torch.expm1(way) - way).double().sum().item()
+            if ppo.max_kl > 0:
+                way = masked_log_ratio(scores.log_probs.detach(), _pick(step.start_log_probs, pack), mask)
+                divergence += (torch.expm1(way) - way).double().sum().item()
             step.sums.add("entropy", scores.entropy.detach())
     return divergence
 

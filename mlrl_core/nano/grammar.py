@@ -68,11 +68,11 @@ def _plan(facts: TaskFacts, family: Family, encoding: str, log: bool) -> str:
 
 def _imports(family: Family, mistake: str | None) -> list[str]:
     libraries = ["import numpy as np", "import pandas as pd"]
-    if family.module and mistake != "missing_import":
-        libraries.append(f"from sklearn.{family.module} import {family.estimator}")
-    elif mistake == "missing_import" and not family.module:
-        libraries.remove("import numpy as np")
-    return libraries
+    needed = libraries[0]
+    if family.module:
+        needed = f"from sklearn.{family.module} import {family.estimator}"
+        libraries.append(needed)
+    return [line for line in libraries if line != needed or mistake != "missing_import"]
 
 
 def _load(mistake: str | None) -> list[str]:
