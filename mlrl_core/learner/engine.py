@@ -7,7 +7,6 @@ rank of a group has an engine, gets the same rows and calls the same methods.
 from __future__ import annotations
 
 import hashlib
-import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,21 +17,18 @@ from torch import Tensor
 
 from mlrl_core.config import RunConfig
 from mlrl_core.errors import MlrlError
+from mlrl_core.learner import trust_region
 from mlrl_core.learner.batch_file import BatchRow, check_rows
 from mlrl_core.learner.checkpoint import load_state, prepare_optimizer, save_state
-from mlrl_core.learner.metrics import Sums, batch_metrics, memory_metrics, mismatch_metrics
-from mlrl_core.learner.network import Network, Role, Trained, part, whole
+from mlrl_core.learner.metrics import batch_metrics, memory_metrics
+from mlrl_core.learner.network import Network, Role, Trained, part
 from mlrl_core.learner.packing import Pack, blank_pack, pack_rows, share_of
-from mlrl_core.learner.passes import ACTOR_SUMS, CRITIC_SUMS, Step, critic_gradients, policy_gradients
 from mlrl_core.learner.ranks import Ranks
-from mlrl_core.learner.tensors import Targets, TensorBatch, make_targets
-from mlrl_core.ppo.advantages import SPREAD_FLOOR
-from mlrl_core.ppo.kl import k3
+from mlrl_core.learner.tensors import TensorBatch, make_targets
+from mlrl_core.learner.training import train
 
 CANARY_TOKENS = 16
 GAP_ROWS = 8
-MAX_SKIPPED_IN_A_ROW = 3
-MAX_HALVINGS = 8
 
 
 class Engine:
@@ -79,15 +75,15 @@ class Engine:
         log_probs_s, clock = time.perf_counter() - clock, time.perf_counter()
         values = self._old_values(packs, batch)
         values_s, clock = time.perf_counter() - clock, time.perf_counter()
-        start_log_probs = self._start_log_probs(rows, packs, batch, old_log_probs)
+        start_log_probs = trust_region.start_log_probs(self, rows, packs, batch, old_log_probs)
         targets = make_targets(batch, ref_log_probs, old_log_probs, values, self.config)
         metrics = batch_metrics(rows, batch, targets, self.version)
-        metrics |= self._train(rows, batch, targets, start_log_probs)
-        metrics["learner/kl_halvings"] = self._keep_close(before, packs, batch, start_log_probs)
+        metrics |= train(self, rows, batch, targets, start_log_probs)
+        metrics["learner/kl_halvings"] = trust_region.keep_close(self, before, packs, batch, start_log_probs)
         train_s = time.perf_counter() - clock
         tokens = batch.response_mask.sum().item()
         metrics |= {
-            "adapter/delta_norm": self._distance(before),
+            "adapter/delta_norm": trust_region.distance(self, before),
             "learner/tokens": tokens,
             "learner/tokens_per_s": tokens / (time.perf_counter() - started),
             "timing_s/logprobs": log_probs_s,
@@ -178,79 +174,6 @@ class Engine:
         log_probs = self.compute_log_probs(self.deal([row], [0], batch), batch)
         return list(ids), log_probs[0].tolist()
 
-    def _train(
-        self, rows: Sequence[BatchRow], batch: TensorBatch, targets: Targets, start_log_probs: Tensor
-    ) -> dict[str, float]:
-        ppo = self.config.ppo
-        spread = (batch.reward.max() - batch.reward.min()).item()
-        train_policy = ppo.learning_rate > 0 and spread >= SPREAD_FLOOR and self.version >= ppo.critic_warmup_updates
-        sums = Sums([*ACTOR_SUMS, *CRITIC_SUMS])
-        # The learner's log-probabilities before any step, and where they are known: everywhere, or in the first step.
-        recomputed = ppo.importance_correction != "none"
-        mismatch = torch.zeros(2, *batch.response_mask.shape)
-        if recomputed:
-            mismatch = torch.stack([targets.old_log_probs, batch.response_mask]) / self.ranks.world
-        norms: dict[Trained, list[float]] = {"policy": [], "critic": []}
-        steps = skipped = in_a_row = 0
-        far = False  # beyond max_kl of where this update began
-        critic_epochs = (ppo.critic_epochs or ppo.epochs) if ppo.advantage == "gae" else 0
-        for epoch in range(max(ppo.epochs, critic_epochs)):
-            for chosen in self._minibatches(len(rows), epoch):
-                critic_tokens = int(batch.response_len[chosen].sum())
-                policy_tokens = int(targets.policy_mask[chosen].sum())
-                if not critic_tokens:
-                    continue
-                dealt = self.deal(rows, chosen, batch)
-                step = Step(dealt, policy_tokens, critic_tokens, targets, start_log_probs, sums)
-                trained: list[Trained] = []
-                if epoch < ppo.epochs and not far:
-                    trained += ["policy"] if train_policy and policy_tokens else []
-                    kl = policy_gradients(self, step, bool(trained), None if steps or recomputed else mismatch)
-                    # From beyond the bound no gradient is worth a step, nor a place in Adam's memory.
-                    if trained and ppo.max_kl and self._mean_over_ranks(kl, policy_tokens) > ppo.max_kl:
-                        far = True
-                        trained.remove("policy")
-                if epoch < critic_epochs:
-                    critic_gradients(self, step)
-                    trained.append("critic")
-                steps += 1
-                found = {role: self._clip(role) for role in trained}
-                if all(math.isfinite(norm) for norm in found.values()):
-                    in_a_row = 0
-                    for role, norm in found.items():
-                        norms[role].append(norm)
-                        self.optimizers[role].step()
-                else:
-                    skipped += 1
-                    in_a_row += 1
-                for optimizer in self.optimizers.values():
-                    optimizer.zero_grad(set_to_none=True)
-                if in_a_row >= MAX_SKIPPED_IN_A_ROW:
-                    raise MlrlError(
-                        f"gradients were not finite in {in_a_row} steps in a row at version {self.version}: lower "
-                        "ppo.learning_rate and ppo.critic_learning_rate, or restart from an older version"
-                    )
-        self.skipped_steps += skipped
-        means = sums.means(self.ranks)
-        known, where = self.ranks.sum(mismatch)
-        return {
-            **{f"actor/{key}": means[key] for key in ACTOR_SUMS},
-            **{f"critic/{key}": means[key] for key in CRITIC_SUMS},
-            "actor/grad_norm": _mean(norms["policy"]),
-            "actor/trained": float(train_policy),
-            "critic/grad_norm": _mean(norms["critic"]),
-            "learner/steps": float(steps - skipped),
-            "learner/skipped_steps": float(skipped),
-            **mismatch_metrics((known - batch.rollout_log_probs)[where.bool()]),
-        }
-
-    def _mean_over_ranks(self, total: float, count: int) -> float:
-        return self.ranks.sum(torch.tensor([total], dtype=torch.double)).item() / count
-
-    def _clip(self, role: Trained) -> float:
-        parameters = list(self.network.trainable(role).values())
-        return whole(torch.nn.utils.clip_grad_norm_(parameters, self.config.ppo.max_grad_norm)).item()
-
     def _old_values(self, packs: Sequence[Pack], batch: TensorBatch) -> Tensor:
         """Values [N, R] before the update; zeros without a critic.
 
@@ -267,12 +190,6 @@ class Engine:
         self.value_bias_set = True
         return values + bias * batch.response_mask
 
-    def _minibatches(self, n: int, epoch: int) -> list[list[int]]:
-        generator = torch.Generator().manual_seed(self.seed_for(f"epoch {epoch}"))
-        order = torch.randperm(n, generator=generator)
-        parts = torch.tensor_split(order, min(self.config.ppo.minibatches, n))
-        return [sorted(chosen.tolist()) for chosen in parts]
-
     def check_ids(self, rows: Sequence[BatchRow]) -> None:
         """Raise MlrlError for token ids that the policy doesn't have."""
         size = self.model.get_base_model().config.vocab_size
@@ -288,44 +205,3 @@ class Engine:
         )
         prepare_optimizer(optimizer)
         return optimizer
-
-    @torch.no_grad()
-    def _keep_close(
-        self, before: dict[str, Tensor], packs: Sequence[Pack], batch: TensorBatch, start_log_probs: Tensor
-    ) -> float:
-        """Halve the policy's way from ``before`` until its KL (k3, token mean) is at most ``ppo.max_kl``; how often.
-
-        The backtracking line search of trust region methods (Schulman et al. 2015, appendix C). A few hundred tokens
-        that moved together can cost a whole wave: the clip bounds each token of the batch, not what was not sampled.
-        """
-        if not self.config.ppo.max_kl:
-            return 0.0
-        on = batch.response_mask.bool()
-        for halvings in range(MAX_HALVINGS):
-            log_ratio = (self.compute_log_probs(packs, batch) - start_log_probs)[on].double()
-            if k3(-log_ratio).mean().item() <= self.config.ppo.max_kl:
-                return float(halvings)
-            for name, parameter in self.network.trainable("policy").items():
-                part(parameter).lerp_(before[name], 0.5)
-        return float(MAX_HALVINGS)
-
-    def _start_log_probs(
-        self, rows: Sequence[BatchRow], packs: Sequence[Pack], batch: TensorBatch, old_log_probs: Tensor
-    ) -> Tensor:
-        """What ``max_kl`` is measured from: this version's log-probabilities. Those of the sampler where it was this
-        version; rows of older ones would count how far the policy has come since."""
-        stale = any(row.policy_version != self.version for row in rows)
-        if not self.config.ppo.max_kl or not stale or self.config.ppo.importance_correction != "none":
-            return old_log_probs
-        return self.compute_log_probs(packs, batch)
-
-    def _distance(self, before: dict[str, Tensor]) -> float:
-        now = self.network.trainable("policy")
-        squares = [
-            (part(now[name].detach()).double() - old.double()).square().sum().cpu() for name, old in before.items()
-        ]
-        return math.sqrt(self.ranks.sum(torch.stack(squares)).sum().item())
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else 0.0

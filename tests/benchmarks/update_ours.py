@@ -17,10 +17,16 @@ from tests.benchmarks.resident import peak_mb, resident_mb
 
 
 def open_engine(folder: Path, mode: str, dtype: str, tokens: int) -> Engine:
-    """Rank 16 on all linear layers, one step of the whole batch."""
+    """Rank 16 on all linear layers, one step of the whole batch; ``mode`` is gae or group, ``-frugal`` with gradient
+    checkpointing."""
     settings = ("policy.lora.r=16", "policy.lora.alpha=32", "ppo.learning_rate=1e-5", "ppo.kl_coef=0", "seed=0")
-    kind = "gae" if mode == "gae" else "group"
-    chosen = (f"policy.dtype={dtype}", f"ppo.advantage={kind}", f"ppo.micro_batch_tokens={tokens}")
+    kind, _, frugal = mode.partition("-")
+    chosen = (
+        f"policy.dtype={dtype}",
+        f"ppo.advantage={kind}",
+        f"ppo.micro_batch_tokens={tokens}",
+        f"learner.gradient_checkpointing={'true' if frugal else 'false'}",
+    )
     return Engine(folder / "model", load_config("default", [*settings, *chosen]))
 
 
@@ -67,7 +73,7 @@ def main(folder: Path, mode: str, dtype: str, steps: int, tokens: int) -> None:
     loaded = resident_mb()
     metrics = [engine.update(rows) for _ in range(steps + 1)]
     result = {
-        "seconds": [each["timing_s/train"] for each in metrics[1:]],
+        "seconds": [each["timing_s/train"] for each in metrics[1:] or metrics],
         "loaded_mb": loaded,
         "peak_mb": peak_mb(),
         "loss": metrics[0]["actor/pg_loss"],

@@ -109,7 +109,7 @@ def main(folder: Path, dtype: str, steps: int, micro_batch: int) -> None:
             seconds.append(time.perf_counter() - began)
             losses.append(total)
     result = {
-        "seconds": seconds[1:],
+        "seconds": seconds[1:] or seconds,
         "loaded_mb": loaded,
         "peak_mb": peak_mb(),
         "loss": losses[0],

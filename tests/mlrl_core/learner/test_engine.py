@@ -255,40 +255,6 @@ def test_gradients_that_stay_non_finite_end_the_run(
         engine.check_finite()
 
 
-def test_a_bfloat16_backbone_keeps_fp32_adapters_and_agrees_roughly(
-    backbone: Path, make_config: MakeConfig, make_rows: MakeRows
-) -> None:
-    engines = [Engine(backbone, make_config(f"policy.dtype={dtype}")) for dtype in ("float32", "bfloat16")]
-    rows = make_rows(LENGTHS, prompts=2)
-    batch = TensorBatch.of(rows)
-    exact, rough = (e.compute_log_probs(e.deal(rows, range(len(rows)), batch), batch) for e in engines)
-    on = batch.response_mask.bool()
-    assert 0 < (exact - rough)[on].abs().mean() < 0.1
-    assert all(p.dtype == torch.float32 for p in engines[1].network.trainable().values())
-    metrics = engines[1].update(rows)
-    assert all(math.isfinite(value) for value in metrics.values())
-    assert metrics["adapter/delta_norm"] > 0
-
-
-def test_autocast_computes_the_decoder_in_bfloat16_and_keeps_the_weights(
-    backbone: Path, make_config: MakeConfig, make_rows: MakeRows
-) -> None:
-    engines = [Engine(backbone, make_config(f"learner.autocast={switch}")) for switch in ("false", "true")]
-    seen: list[torch.dtype] = []
-    layer = engines[1].model.get_base_model().get_decoder().layers[0].mlp
-    layer.register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
-    rows = make_rows(LENGTHS, prompts=2)
-    batch = TensorBatch.of(rows)
-    exact, rough = (e.compute_log_probs(e.deal(rows, range(len(rows)), batch), batch) for e in engines)
-    on = batch.response_mask.bool()
-    assert set(seen) == {torch.bfloat16}
-    assert 0 < (exact - rough)[on].abs().mean() < 0.1
-    metrics = engines[1].update(rows)
-    assert all(math.isfinite(value) for value in metrics.values())
-    assert metrics["adapter/delta_norm"] > 0
-    assert all(p.dtype == torch.float32 for p in engines[1].network.trainable().values())
-
-
 def test_each_competition_is_whitened_by_itself(make_config: MakeConfig, make_rows: MakeRows) -> None:
     """Rewards a thousand times larger elsewhere change nothing here; a competition without a signal gets none."""
     rows = [replace(row, duration_weight=1.0) for row in make_rows([3, 2, 4, 5, 2, 3])]
@@ -315,70 +281,6 @@ def test_rows_of_another_tokenizer_are_refused(backbone: Path, make_config: Make
     rows = [replace(make_rows([1])[0], response_ids=(9999,))]
     with pytest.raises(MlrlError, match="token id 9999"):
         Engine(backbone, make_config()).update(rows)
-
-
-def test_a_saved_engine_goes_on_bit_equal(
-    backbone: Path, make_config: MakeConfig, make_rows: MakeRows, tmp_path: Path
-) -> None:
-    """Two steps after the reload: the first would look right even with a fresh optimiser."""
-    engine = Engine(backbone, make_config())
-    for seed in range(3):
-        engine.update(make_rows(LENGTHS, seed=seed))
-    engine.save(tmp_path / "state")
-    expected = [engine.update(make_rows(LENGTHS, seed=seed)) for seed in (3, 4)]
-    again = Engine(backbone, make_config("seed=0"))
-    again.load(tmp_path / "state")
-    assert again.version == 3
-    actual = [again.update(make_rows(LENGTHS, seed=seed)) for seed in (3, 4)]
-    for left, right in zip(expected, actual, strict=True):
-        assert left["actor/grad_norm"] == right["actor/grad_norm"]
-        assert left["critic/grad_norm"] == right["critic/grad_norm"]
-    assert same(weights(engine, "policy"), weights(again, "policy"))
-    assert same(weights(engine, "critic"), weights(again, "critic"))
-
-
-def test_an_incomplete_state_is_refused(
-    backbone: Path, make_config: MakeConfig, make_rows: MakeRows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from mlrl_core.learner import checkpoint
-
-    engine = Engine(backbone, make_config())
-    complete = checkpoint._tensors
-
-    def lacking(engine: Engine) -> dict[str, torch.Tensor]:
-        tensors = complete(engine)
-        tensors.pop(max(tensors))  # one key of one optimiser
-        return tensors
-
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "_tensors", lacking)
-        engine.save(tmp_path / "state")
-    with pytest.raises(MlrlError, match="lacks 1 tensors"):
-        engine.load(tmp_path / "state")
-    with pytest.raises(MlrlError, match="no state to train on"):
-        engine.load(tmp_path / "nothing")
-    other = Engine(backbone, make_config("policy.lora.r=16"))
-    engine.save(tmp_path / "whole")
-    with pytest.raises(MlrlError, match=r"policy\.lora"):
-        other.load(tmp_path / "whole")
-
-
-def test_the_exported_adapter_is_the_policy(
-    backbone: Path, make_config: MakeConfig, make_rows: MakeRows, tmp_path: Path
-) -> None:
-    from peft import PeftModel
-    from transformers import AutoModelForCausalLM
-
-    engine = Engine(backbone, make_config())
-    engine.update(make_rows(LENGTHS))
-    engine.export_adapter(tmp_path / "adapter")
-    assert {p.name for p in (tmp_path / "adapter").iterdir()} == {"adapter_config.json", "adapter_model.safetensors"}
-    model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(backbone), tmp_path / "adapter")
-    ids, log_probs = engine.canary()
-    with torch.no_grad():
-        table = torch.log_softmax(model(input_ids=torch.tensor([ids])).logits[0] / 0.7, -1)
-    expected = table[:-1].gather(1, torch.tensor(ids)[1:, None])[:, 0]
-    torch.testing.assert_close(torch.tensor(log_probs), expected, rtol=0, atol=1e-5)
 
 
 def test_it_learns_a_token(backbone: Path, make_config: MakeConfig) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mlrl_core.config import RunConfig
-from mlrl_core.learner import engine as engine_module
+from mlrl_core.learner import training
 from mlrl_core.learner.batch_file import BatchRow
 from mlrl_core.learner.engine import Engine
 from tests.mlrl_core.learner.test_kl_bounds import on_policy
@@ -22,13 +22,13 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """How often the policy's and the critic's gradients were computed."""
     counts = {"policy_gradients": 0, "critic_gradients": 0}
     for name in counts:
-        real = getattr(engine_module, name)
+        real = getattr(training, name)
 
         def counting(*arguments: object, real: Callable[..., object] = real, name: str = name) -> object:
             counts[name] += 1
             return real(*arguments)
 
-        monkeypatch.setattr(engine_module, name, counting)
+        monkeypatch.setattr(training, name, counting)
     return counts
 
 
