@@ -102,8 +102,10 @@ class GenerationConfig(Section):
     @property
     def pass_deadline_s(self) -> float:
         """For one pass over a wave; a server may have to be started anew meanwhile, and a request repeated."""
-        return self.request_deadline_s if self.backend == "transformers" else 2 * self.request_deadline_s + (
-            self.start_deadline_s
+        return (
+            self.request_deadline_s
+            if self.backend == "transformers"
+            else 2 * self.request_deadline_s + (self.start_deadline_s)
         )
 
 

@@ -115,7 +115,9 @@ def _run(command: Sequence[object], purpose: str) -> None:
 def _problem(python: Path) -> str | None:
     """What is wrong with an environment; None when it is sound."""
     try:
-        done = subprocess.run([str(python), "-c", _CHECK], capture_output=True, text=True, timeout=_CHECK_S, check=False)
+        done = subprocess.run(
+            [str(python), "-c", _CHECK], capture_output=True, text=True, timeout=_CHECK_S, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     if done.returncode:

@@ -73,6 +73,11 @@ class VllmGenerator:
         """The servers, in the order of the configuration."""
         return self._servers
 
+    @property
+    def max_context(self) -> int:
+        """Tokens of prompt and response that every server has room for."""
+        return min(server.max_context for server in self._servers)
+
     def load_version(self, version: int, adapter_dir: Path) -> None:
         """Push a published version to every server and sample from it from now on.
 

@@ -8,6 +8,7 @@ only, and no package of ours: it runs in the server's interpreter.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import select
@@ -58,19 +59,15 @@ def _end_descendants() -> list[int]:
         if not left or time.monotonic() > end:
             return left
         for pid in left:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
         time.sleep(_POLL_S)
 
 
 def _reap() -> None:
-    try:
+    with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
-    except ChildProcessError:
-        pass
 
 
 def _descendants(root: int) -> list[int]:

@@ -56,6 +56,7 @@ class Server:
         self.in_flight = 0
         self.down = False  # being restarted, or lost
         self.lost: str | None = None  # why it will not come back
+        self.max_context = 0  # tokens, once it is open
         self._tolerance = tolerance
         self._url = url
         self._client: ServerClient | None = None
@@ -151,6 +152,7 @@ class Server:
             raise MlrlError(f"{where} runs vLLM {version}; mlrl is tested with {VERSION}: install that one")
         if model.name != BASE:
             raise MlrlError(f"{where} calls its model {model.name}: start it with --served-model-name {BASE}")
+        self.max_context = model.max_context
         if model.max_context < needed_context:
             raise MlrlError(
                 f"{where} has a context of {model.max_context} tokens, prompt.max_tokens + sampling.max_new_tokens are "
