@@ -22,8 +22,8 @@ class GenerationRequest:
 @dataclass(frozen=True, slots=True)
 class Generated:
     """``response_ids`` ends with the end-of-sequence token when ``finish_reason`` is ``stop``. ``log_probs`` has one
-    entry per response token: its log-probability at the sampling temperature, under ``policy_version``, which sampled all
-    of it."""
+    entry per response token: its log-probability at the sampling temperature, under ``policy_version``, which sampled
+    all of it."""
 
     solution_id: str
     response_ids: tuple[int, ...]

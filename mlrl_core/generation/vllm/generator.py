@@ -147,7 +147,7 @@ class VllmGenerator:
         raise InfraError(f"a request failed {_TRIES} times, at last: {error}")
 
     def metrics(self) -> dict[str, float]:
-        """``adapter/push_fail``: versions not pushed so far; ``generator/tok_s``: tokens per second of the last pass."""
+        """``adapter/push_fail``: versions not pushed so far; ``generator/tok_s``: tokens/s of the last pass."""
         return {"adapter/push_fail": float(self._push_failures), "generator/tok_s": self._tok_s}
 
     def close(self) -> None:
