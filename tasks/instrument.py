@@ -20,7 +20,7 @@ _MODEL_LIMIT_S = 1800.0
 
 
 def open_instrumenter(
-    config: RunConfig, backbone: Path, generator: Generator
+    config: RunConfig, backbone: Path, generator: Generator | None = None
 ) -> Callable[[str, str], InstrumentedProgram]:
     """From a program and its nonce to the instrumented program. ``backbone``: the policy's model without adapters,
     which also instruments where the configuration names no other; where servers sample, it is theirs.
