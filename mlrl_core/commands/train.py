@@ -32,6 +32,7 @@ def train(
 ) -> int:
     """The exit code: 0 finished, 1 failed, 130 interrupted. Raises MlrlError before anything is written."""
     from mlrl_core.config import dump_toml
+    from mlrl_core.evaluation.summary import MARK
     from mlrl_core.experience import RunDirectory
 
     console = Console()
@@ -41,6 +42,8 @@ def train(
         if extra:
             raise MlrlError(f"--resume goes on with the run as it was configured: leave out {', '.join(extra)}")
         run = RunDirectory.open(resume)
+        if (run.path / MARK).exists():
+            raise MlrlError(f"{run.path} is an evaluation, nothing to train: `mlrl evaluate` goes on with it")
         config = run.load_config()
         _check(config, run.path)
     else:

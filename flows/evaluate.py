@@ -1,0 +1,149 @@
+"""Evaluate a version of a run: fresh solutions, then an improvement of each valid one, and no update."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from prefect import flow
+from prefect.runtime import flow_run
+from prefect.states import Cancelled
+
+from flows.labels import label_flow_run
+from flows.rollout import rollout
+from flows.stopping import stoppable
+from mlrl_core.agent.improving import CANDIDATE_COLUMNS, candidates_of
+from mlrl_core.config import RunConfig
+from mlrl_core.config.learning import BatchConfig
+from mlrl_core.errors import MlrlError
+from mlrl_core.evaluation.summary import COLUMNS, MARK, Summary, metrics_of, summarise
+from mlrl_core.experience import RunDirectory
+from mlrl_core.experience.files import publish_text
+from mlrl_core.experience.plans import SlotPlan, write_plan
+from mlrl_core.tracking.tracker import EndStatus
+from tasks.opening import open_resources
+from tasks.resources import Resources, find_resources, listener_of
+
+_SOLVE, _IMPROVE = 1, 2  # waves
+
+
+def _name() -> str:
+    parameters = flow_run.parameters
+    return f"evaluate {Path(parameters['run_dir']).name} version {parameters['version']}"
+
+
+def evaluation_of(run: RunDirectory, version: int, solutions: int) -> RunDirectory:
+    """Where the evaluation of a version lies: made, or found to go on with.
+
+    Raises MlrlError where the version isn't there, or was evaluated with another number of solutions.
+    """
+    published = run.published_versions()
+    if version not in published:
+        there = f"{published[0]} to {published[-1]}" if published else "none yet"
+        raise MlrlError(f"{run.path} has no version {version} (versions: {there})")
+    path = run.path / "evaluation" / f"{version:05d}"
+    if not (path / "config.toml").exists():
+        made = RunDirectory.create(path, _config(run.load_config(), solutions))
+        publish_text(made.path / MARK, json.dumps({"run": str(run.path), "version": version}))
+        return made
+    found = RunDirectory.open(path)
+    if found.load_config().wave_size != solutions:
+        raise MlrlError(
+            f"{path} is an evaluation with {found.load_config().wave_size} solutions: ask for as many, or move it away"
+        )
+    return found
+
+
+def _config(trained: RunConfig, solutions: int) -> RunConfig:
+    """The run's own configuration, as far as it is not about learning; scores are also taken where rewards never look
+    unless the competition brings a grader of its own."""
+    from mlrl_core.competitions import open_competitions
+    from mlrl_core.competitions.outside import is_outside
+
+    split = not any(is_outside(each) for each in open_competitions(trained.competition))
+    batch = BatchConfig(size=solutions)
+    reward = trained.reward.model_copy(update={"report_split": split})
+    changes = {"steps": _IMPROVE, "wave_size": solutions, "batch": batch, "reward": reward}
+    return RunConfig.model_validate(trained.model_copy(update=changes).model_dump())
+
+
+@flow(name="evaluate", flow_run_name=_name, persist_result=False)
+def evaluate(run_dir: str, version: int, solutions: int = 64) -> Any:
+    """Sample, run and grade ``solutions`` fresh answers of a published version to the solve prompt, and where the run
+    improves solutions one improvement of each valid one. Returns the summary's metrics.
+
+    Everything lies in ``<run>/evaluation/<version>``; an evaluation that was cut off goes on, one that is complete is
+    only summarised again. The seeds are the run's own, so versions answer with the same random numbers.
+    """
+    trained = RunDirectory.open(Path(run_dir))
+    run = evaluation_of(trained, version, solutions)
+    shared = find_resources(str(run.path))
+    label_flow_run(run)
+    cancel = shared.cancel if shared else threading.Event()
+    again = f"mlrl evaluate {trained.path} --version {version} --solutions {solutions}"
+    with stoppable(cancel, run, again):
+        try:
+            if shared is not None:
+                return _evaluate(shared, trained, version, solutions)
+            listener = listener_of(str(trained.path))
+            with run.owned(), open_resources(run, cancel, listener, learns=False) as resources:
+                return _evaluate(resources, trained, version, solutions)
+        except BaseException:
+            if not cancel.is_set():
+                raise
+            return Cancelled(message=f"interrupted: go on by `{again}`")
+
+
+def _evaluate(resources: Resources, trained: RunDirectory, version: int, solutions: int) -> dict[str, Any]:
+    status: EndStatus = "FAILED"
+    try:
+        resources.version_of = lambda _: version
+        resources.load_version(version, trained.version(version) / "adapter")
+        competitions = resources.config.competition
+        _roll_out(resources, _SOLVE, [SlotPlan(competitions.of_slot(slot)) for slot in range(solutions)])
+        if resources.config.improve.improve_prob > 0:
+            _roll_out(resources, _IMPROVE, _improvements(resources))
+        metrics = metrics_of(summary_of(resources, version))
+        resources.tracker.log_metrics(version, metrics, time.time())
+        status = "FINISHED"
+        return metrics
+    except BaseException:
+        status = "KILLED" if resources.cancel.is_set() else "FAILED"
+        resources.failed.set()
+        resources.abort()
+        raise
+    finally:
+        resources.tracker.end(status)
+
+
+def summary_of(resources: Resources, version: int) -> Summary:
+    """From the rows of both waves."""
+    rows = resources.store.frame(None, COLUMNS)
+    return summarise(version, rows, lambda name, raw: resources.arenas[name].map_score(raw))
+
+
+def _improvements(resources: Resources) -> list[SlotPlan]:
+    """One improvement of every valid solution. A slot's place says which competition it is for, so where one has fewer
+    valid solutions than its neighbours a solve prompt fills the slot; the summary leaves it out."""
+    left: dict[str, list[SlotPlan]] = {}
+    for each in candidates_of(resources.store.frame([_SOLVE], CANDIDATE_COLUMNS)):
+        plans = left.setdefault(each.competition_id, [])
+        plans.append(SlotPlan(each.competition_id, each.solution_id, each.reward))
+    plan: list[SlotPlan] = []
+    while any(left.values()):
+        competition_id = resources.config.competition.of_slot(len(plan))
+        mine = left.get(competition_id)
+        plan.append(mine.pop(0) if mine else SlotPlan(competition_id))
+    return plan
+
+
+def _roll_out(resources: Resources, wave: int, plan: Sequence[SlotPlan]) -> None:
+    if not plan:
+        return
+    resources.config = resources.config.model_copy(update={"wave_size": len(plan)})
+    write_plan(resources.run, wave, tuple(plan))
+    rollout(str(resources.run.path), wave)
