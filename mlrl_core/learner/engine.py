@@ -167,7 +167,7 @@ class Engine:
 
     def canary(self) -> tuple[list[int], list[float]]:
         """Fixed token ids and the policy's log-probabilities of all but the first of them, for whoever serves the
-        adapter to compare with: at ``CANARY_TEMPERATURE``, at which servers give those of a prompt."""
+        adapter to compare with: at ``CANARY_TEMPERATURE``."""
         size = self.model.get_base_model().config.vocab_size
         ids = tuple((7919 * i + 1) % size for i in range(CANARY_TOKENS))
         row = BatchRow("canary", "", ids[:1], ids[1:], (0.0,) * (len(ids) - 1), 0, 0, 1, 0, "graded", "length")

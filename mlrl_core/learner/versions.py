@@ -17,7 +17,7 @@ from pathlib import Path
 
 from mlrl_core.errors import MlrlError
 
-CANARY_TEMPERATURE = 1.0
+CANARY_TEMPERATURE = 1.0  # whatever the run samples at
 KEEP_STATES = 3  # newest versions that keep their state ...
 KEEP_EVERY = 10  # ... beside every tenth
 

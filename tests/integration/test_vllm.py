@@ -92,6 +92,7 @@ def test_requests_end_on_the_version_they_began_with(
     answers += list(stream)
     assert {each.policy_version for each in answers} == {1}
     assert {each.policy_version for each in newer} == {2}
+    assert generator.servers[0].starts == 1  # a push under load leaves the server alive
     assert {name[-8:] for name in generator.servers[0].client.models()[1]} == {"-v000002"}
     model = fakes.with_adapter(backbone, adapters[1])
     last = answers[-1]

@@ -11,10 +11,19 @@ from typing import Any
 import httpx
 
 from mlrl_core.errors import InfraError
+from mlrl_core.learner.versions import CANARY_TEMPERATURE
 from mlrl_core.records import FinishReason
 
 BASE = "base"  # what the model without an adapter is called on servers that are started here
-PROMPT_TEMPERATURE = 1.0  # of the log-probabilities of a prompt
+# What would alter the distribution, switched off by value: a server fills what is left out from the model's own file.
+_NEUTRAL = {
+    "top_p": 1.0,
+    "top_k": 0,
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+}
 _SHORT_S = 10.0  # for what a healthy server answers at once
 _ADAPTER_S = 60.0
 # httpx raises RuntimeError on a client that was closed, as that of a server being restarted is.
@@ -117,19 +126,13 @@ class ServerClient:
         deadline_s: float,
     ) -> Completion:
         """Sample after ``prompt``. ``allowed``: the only ids that may be sampled, and the log-probabilities are then
-        among them. What would alter the distribution is switched off by value: a server fills what is left out from
-        the model's own file."""
+        among them."""
         body: dict[str, Any] = {
             "model": model,
             "prompt": list(prompt),
             "max_tokens": max_tokens,
             "temperature": temperature,
-            "top_p": 1.0,
-            "top_k": 0,
-            "min_p": 0.0,
-            "repetition_penalty": 1.0,
-            "presence_penalty": 0.0,
-            "frequency_penalty": 0.0,
+            **_NEUTRAL,
             "seed": seed,
             "logprobs": 0,
             "return_token_ids": True,
@@ -155,20 +158,28 @@ class ServerClient:
             raise InfraError(f"{self.url}: a completion ended by {reason}")
         return Completion(ids, log_probs, "stop" if reason == "stop" else "length")
 
-    def prompt_log_probs(self, model: str, ids: Sequence[int], deadline_s: float = _ADAPTER_S) -> list[float]:
-        """Log-probabilities of all ``ids`` but the first, at ``PROMPT_TEMPERATURE``."""
+    def canary(self, model: str, ids: Sequence[int], deadline_s: float = _ADAPTER_S) -> list[float]:
+        """Log-probabilities of all ``ids`` but the first, each after those before it, at ``CANARY_TEMPERATURE``.
+
+        Each is that of a sampled position: ``prompt_logprobs`` of an adapter kills the engine (0.32.0, CPU) when other
+        requests are in flight.
+        """
         body = {
             "model": model,
-            "prompt": list(ids),
+            "prompt": [list(ids[:end]) for end in range(1, len(ids))],
             "max_tokens": 1,
-            "temperature": PROMPT_TEMPERATURE,
-            "prompt_logprobs": 0,
+            **_NEUTRAL,
+            "temperature": CANARY_TEMPERATURE,
             "seed": 0,
+            "logprobs": 1,
+            "logprob_token_ids": sorted(set(ids)),
+            "return_tokens_as_token_ids": True,
         }
         answer = self._send("/v1/completions", body, deadline_s)
         try:
-            rows = answer["choices"][0]["prompt_logprobs"][1:]
-            return [float(row[str(token)]["logprob"]) for row, token in zip(rows, ids[1:], strict=True)]
+            choices = sorted(answer["choices"], key=lambda each: each["index"])
+            tables = [each["logprobs"]["top_logprobs"][0] for each in choices]
+            return [float(table[f"token_id:{token}"]) for table, token in zip(tables, ids[1:], strict=True)]
         except (KeyError, IndexError, TypeError, ValueError):
             raise InfraError(f"{self.url}: the answer to a canary is not as expected") from None
 

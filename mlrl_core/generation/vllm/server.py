@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlrl_core.errors import InfraError, MlrlError
-from mlrl_core.generation.vllm.client import BASE, PROMPT_TEMPERATURE, RefusedError, ServerClient, UnknownModelError
+from mlrl_core.generation.vllm.client import BASE, RefusedError, ServerClient, UnknownModelError
 from mlrl_core.generation.vllm.environment import VERSION
 from mlrl_core.generation.vllm.process import ServerProcess
+from mlrl_core.learner.versions import CANARY_TEMPERATURE
 
 RESTARTS = 3
 RESTARTS_WITHIN_S = 3600.0
@@ -24,7 +25,7 @@ _PROBE_IDS = (1, 2, 3, 4)
 class Adapter:
     """A policy version as servers know it. The name says which run and version, so it always means the same bytes.
 
-    ``canary``: token ids and the learner's log-probabilities of all but the first, at ``PROMPT_TEMPERATURE``; None
+    ``canary``: token ids and the learner's log-probabilities of all but the first, at ``CANARY_TEMPERATURE``; None
     where the folder has no manifest beside it, or one with those at another temperature.
     """
 
@@ -41,7 +42,7 @@ class Adapter:
         if manifest.exists():
             try:
                 raw = json.loads(manifest.read_text())
-                if raw.get("canary_temperature") == PROMPT_TEMPERATURE:
+                if raw.get("canary_temperature") == CANARY_TEMPERATURE:
                     canary = (tuple(map(int, raw["canary_ids"])), tuple(map(float, raw["canary_log_probs"])))
             except (OSError, ValueError, KeyError, TypeError) as error:
                 raise MlrlError(f"{manifest}: can't be read ({error}): restore the folder") from None
@@ -186,7 +187,7 @@ class Server:
 
     def _compare(self, adapter: Adapter) -> None:
         ids, expected = adapter.canary or (_PROBE_IDS, ())
-        found = self.client.prompt_log_probs(adapter.name, ids)
+        found = self.client.canary(adapter.name, ids)
         if not all(map(math.isfinite, found)):
             raise RefusedError(f"{self.url}: {adapter.name} gives log-probabilities that are no numbers")
         if expected:

@@ -102,8 +102,9 @@ class FakeServer:
             "logprobs": {"token_logprobs": [self.canary] * count},
             "finish_reason": "length",
         }
-        if "prompt_logprobs" in body:
-            choice["prompt_logprobs"] = [None, *({str(each): {"logprob": self.canary}} for each in prompt[1:])]
+        if "logprob_token_ids" in body:
+            table = {f"token_id:{each}": self.canary for each in body["logprob_token_ids"]}
+            return 200, {"choices": [{"index": i, "logprobs": {"top_logprobs": [table]}} for i in range(len(prompt))]}
         return 200, {"choices": [choice]}
 
 
