@@ -20,7 +20,12 @@ pytestmark = [pytest.mark.vllm, pytest.mark.integration, pytest.mark.slow]
 
 SETTINGS = [
     *("steps=3", "wave_size=8", "batch.size=8", "sandbox.time_limit_s=20", "generation.backend=vllm"),
-    *("generation.kv_cache_gb=1", "warmstart.demonstrations=64", "warmstart.epochs=1"),
+    *(
+        "generation.kv_cache_gb=1",
+        "generation.start_deadline_s=540",
+        "warmstart.demonstrations=64",
+        "warmstart.epochs=1",
+    ),
 ]
 
 

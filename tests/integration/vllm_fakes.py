@@ -102,6 +102,7 @@ def run_config(backbone: Path, *overrides: str, max_new_tokens: int = 48) -> Run
             f"sampling.max_new_tokens={max_new_tokens}",
             "generation.backend=vllm",
             "generation.kv_cache_gb=1",
+            "generation.start_deadline_s=540",  # other work may be on the machine
             *overrides,
         ],
     )
