@@ -12,6 +12,7 @@ from pathlib import Path
 
 from mlrl_core.config import RunConfig
 from mlrl_core.errors import MlrlError
+from mlrl_core.learner.versions import KEEP_EVERY, KEEP_STATES
 
 GB = 2**30
 _BYTES = {"float32": 4, "bfloat16": 2}
@@ -19,9 +20,6 @@ _FP32 = 4
 _CONTEXT_GB = 1.5  # of a CUDA process before anything is loaded
 _LOGIT_POSITIONS = 2048  # whose log-softmax is in memory at once, in fp32, about three times
 _SERVER_SHARE = 0.9  # of its GPU that a vLLM server takes
-_KEPT_STATES = 3  # the newest versions keep what training goes on from, beside every tenth
-_PROCESS_HOST_GB = 8  # host memory of a learner rank or a server
-_HOST_GB = 16  # of everything else: flow, stores, operating system
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +80,26 @@ class ModelShape:
         return 2 * self.layers * self.kv_heads * self.head_dim * 2
 
 
-QWEN25_3B = ModelShape(2048, 11008, 36, 16, 2, 128, 151936, True)  # Qwen2.5-3B-Instruct's config.json
+# By their config.json.
+QWEN25_3B = ModelShape(2048, 11008, 36, 16, 2, 128, 151936, True)
+QWEN25_15B = ModelShape(1536, 8960, 28, 12, 2, 128, 151936, True)
+SMOLLM2 = ModelShape(576, 1536, 30, 9, 3, 64, 49152, True)
+_KNOWN = {
+    "Qwen/Qwen2.5-3B-Instruct": QWEN25_3B,
+    "Qwen/Qwen2.5-1.5B-Instruct": QWEN25_15B,
+    "smollm2": SMOLLM2,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """``learner_gpu_gb`` is of each rank's GPU, ``server_gpu_gb`` the least of each server's; ``disk_gb`` of one run."""
+    """In GiB. ``learner`` is of each rank's device, ``server`` the least of each server's GPU, with room for 16
+    responses at once; ``disk`` is of one run's versions, without the model."""
 
-    learner_gpu_gb: float
-    server_gpu_gb: float
-    host_gb: float
-    disk_gb: float
-    model_gb: float
+    model: float
+    learner: float
+    server: float
+    disk: float
 
 
 def lora_parameters(shape: ModelShape, r: int, targets: tuple[str, ...]) -> int:
@@ -102,7 +108,7 @@ def lora_parameters(shape: ModelShape, r: int, targets: tuple[str, ...]) -> int:
 
 
 def needs_of(config: RunConfig, shape: ModelShape) -> Needs:
-    """What ``config`` needs with a model of ``shape``; host memory without the execution slots."""
+    """What ``config`` needs with a model of ``shape``."""
     width = _BYTES[config.policy.dtype]
     weights = shape.parameters * width
     adapter = lora_parameters(shape, config.policy.lora.r, config.policy.lora.target_modules)
@@ -120,21 +126,15 @@ def needs_of(config: RunConfig, shape: ModelShape) -> Needs:
     served = weights + 3 * adapter * width + 16 * context * shape.kv_bytes_per_token
     server = (served / GB + _CONTEXT_GB + 2) / _SERVER_SHARE
     versions = config.steps + 1
-    states = _KEPT_STATES + math.ceil(versions / 10)
+    states = KEEP_STATES + math.ceil(versions / KEEP_EVERY)
     disk = (versions * adapter * _FP32 + states * 2 * adapter * 3 * _FP32) / GB
-    processes = config.learner.ranks + max(1, len(config.generation.servers))
-    return Needs(learner, server, _HOST_GB + processes * _PROCESS_HOST_GB, disk, weights / GB)
+    return Needs(weights / GB, learner, server, disk)
 
 
-def propose_slots(config: RunConfig, cores: int, memory_gb: float, needs: Needs) -> int:
-    """Execution slots that cores and memory allow beside learner and servers; 0 where there is no room for one."""
-    processes = config.learner.ranks + max(1, len(config.generation.servers))
-    by_cores = math.floor((cores - processes) / config.sandbox.cpus)
-    by_memory = math.floor((memory_gb - needs.host_gb) * 1024 / config.sandbox.memory_mb)
-    return max(0, min(by_cores, by_memory))
-
-
-def propose_split(gpus: int) -> tuple[int, tuple[str, ...]]:
-    """Learner ranks and servers for a number of GPUs (2 or more): half each, the odd one samples."""
-    ranks = gpus // 2
-    return ranks, tuple(f"cuda:{index}" for index in range(ranks, gpus))
+def shape_of(config: RunConfig) -> ModelShape | None:
+    """The shape of the configured model, as far as it is known without fetching anything."""
+    name = config.policy.model
+    if name in _KNOWN:
+        return _KNOWN[name]
+    folder = Path(name).expanduser()
+    return ModelShape.read(folder) if (folder / "config.json").is_file() else None

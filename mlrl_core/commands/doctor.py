@@ -16,6 +16,7 @@ from rich.table import Table
 
 from mlrl_core.commands.hardware import check_gpus, find_gpus, propose_slots
 from mlrl_core.errors import InfraError, MlrlError
+from mlrl_core.sizing import needs_of, shape_of
 
 if TYPE_CHECKING:
     from mlrl_core.config import RunConfig
@@ -87,6 +88,14 @@ def _machine(config: RunConfig) -> str:
             f"{slots} execution slots of {config.sandbox.memory_mb} MB need {needed_gb:.0f} GB, "
             f"this machine has {memory.total / 2**30:.0f} GB and {cores} cores: set sandbox.slots={fitting}{more}"
         )
+    shape = shape_of(config)
+    if config.learner.device == "cpu" and shape:
+        learner_gb = config.learner.ranks * needs_of(config, shape).learner
+        if learner_gb > memory.total / 2**30:
+            raise MlrlError(
+                f"a learner on the CPU needs about {learner_gb:.0f} GB, this machine has {memory.total / 2**30:.0f} GB: "
+                "set learner.device=cuda, learner.gradient_checkpointing=true or a smaller ppo.micro_batch_tokens"
+            )
     return f"{cores} cores, {memory.available / 2**30:.1f} of {memory.total / 2**30:.1f} GB free"
 
 
@@ -113,8 +122,12 @@ def _space(config: RunConfig) -> str:
     if not os.access(place, os.W_OK):
         raise MlrlError(f"{place} can't be written: train from a writable folder or give --run")
     free_gb = shutil.disk_usage(place).free / 2**30
-    if free_gb < _FREE_GB:
-        raise MlrlError(f"{place}: {free_gb:.1f} GB free, a run and its stores want {_FREE_GB:g} GB")
+    shape = shape_of(config)
+    wanted_gb = _FREE_GB + (needs_of(config, shape).disk if shape else 0)
+    if free_gb < wanted_gb:
+        raise MlrlError(
+            f"{place}: {free_gb:.1f} GB free, the versions of {config.steps} steps and the stores want {wanted_gb:.0f} GB"
+        )
     return f"{free_gb:.0f} GB free in {place}"
 
 

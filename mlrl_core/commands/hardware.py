@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mlrl_core.errors import MlrlError
+from mlrl_core.sizing import needs_of, shape_of
 
 if TYPE_CHECKING:
     from mlrl_core.config import RunConfig
@@ -45,7 +46,7 @@ def read_gpus(text: str) -> list[Gpu]:
 
 
 def check_gpus(config: RunConfig, gpus: list[Gpu]) -> str:
-    """What the run uses, in words. Raises MlrlError for a device that is missing or wanted twice."""
+    """What the run uses, in words. Raises MlrlError for a device that is missing, wanted twice or too small."""
     learner, servers = learner_devices(config), server_devices(config)
     both = sorted(set(learner) & set(servers))
     if both:
@@ -62,8 +63,25 @@ def check_gpus(config: RunConfig, gpus: list[Gpu]) -> str:
             f"{len(wanted)} wanted ({len(learner)} learner, {len(servers)} servers), {len(gpus)} found: "
             f"{propose_split(len(gpus))}"
         )
+    _check_memory(config, gpus)
     names = ", ".join(sorted({f"{gpu.name} {gpu.memory_mib / 1024:.0f} GB" for gpu in gpus}))
     return f"{len(gpus)} x {names}: {len(learner)} for the learner, {len(servers)} for servers"
+
+
+def _check_memory(config: RunConfig, gpus: list[Gpu]) -> None:
+    shape = shape_of(config)
+    if shape is None:
+        return
+    needs = needs_of(config, shape)
+    wanted = {index: ("a server", needs.server) for index in server_devices(config)}
+    wanted |= {index: ("the learner", needs.learner) for index in learner_devices(config)}
+    for gpu in gpus:
+        user, gib = wanted.get(gpu.index, ("", 0.0))
+        if gib > gpu.memory_mib / 1024:
+            less = "lower ppo.micro_batch_tokens or raise learner.ranks" if user == "the learner" else "take a smaller model"
+            raise MlrlError(
+                f"cuda:{gpu.index} ({gpu.name}) has {gpu.memory_mib / 1024:.0f} GB, {user} needs about {gib:.0f}: {less}"
+            )
 
 
 def learner_devices(config: RunConfig) -> list[int]:
@@ -83,7 +101,10 @@ def propose_split(count: int) -> str:
     if count == 0:
         return "without a GPU train a small model on the CPU, --profile smollm2"
     if count == 1:
-        return 'with one GPU let a server have it and the CPU learn: generation.servers=["cuda:0"] learner.device=cpu learner.ranks=1'
+        return (
+            "with one GPU let a server have it and the CPU learn: "
+            'generation.servers=["cuda:0"] learner.device=cpu learner.ranks=1'
+        )
     ranks = count // 2
     servers = ", ".join(f'"cuda:{number}"' for number in range(ranks, count))
     return f"with {count} GPUs set learner.ranks={ranks} generation.servers=[{servers}]"
