@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -51,7 +53,7 @@ def check_gpus(config: RunConfig, gpus: list[Gpu]) -> str:
     both = sorted(set(learner) & set(servers))
     if both:
         raise MlrlError(
-            f"cuda:{both[0]} is the learner's (learner.ranks = {config.learner.ranks} takes the first ones) and a "
+            f"cuda:{both[0]} is the learner's (learner.ranks = {config.learner.ranks} takes the first visible ones) and a "
             f"server's: {propose_split(len(gpus))}"
         )
     wanted = {*learner, *servers}
@@ -78,15 +80,31 @@ def _check_memory(config: RunConfig, gpus: list[Gpu]) -> None:
     for gpu in gpus:
         user, gib = wanted.get(gpu.index, ("", 0.0))
         if gib > gpu.memory_mib / 1024:
-            less = "lower ppo.micro_batch_tokens or raise learner.ranks" if user == "the learner" else "take a smaller model"
+            less = (
+                "lower ppo.micro_batch_tokens or raise learner.ranks"
+                if user == "the learner"
+                else "take a smaller model"
+            )
             raise MlrlError(
                 f"cuda:{gpu.index} ({gpu.name}) has {gpu.memory_mib / 1024:.0f} GB, {user} needs about {gib:.0f}: {less}"
             )
 
 
 def learner_devices(config: RunConfig) -> list[int]:
-    """Numbers of the devices that the learner's processes take: one each, from 0."""
-    return list(range(config.learner.ranks)) if config.learner.device == "cuda" else []
+    """Numbers of the devices that the learner's processes take: the first that ``CUDA_VISIBLE_DEVICES`` shows, one
+    each. Servers are placed by the machine's own numbers, whatever it says."""
+    if config.learner.device != "cuda":
+        return []
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    if not re.fullmatch(r"\d+(,\d+)*", visible):  # unset, or names that say nothing of numbers
+        return list(range(config.learner.ranks))
+    numbers = [int(each) for each in visible.split(",")]
+    if len(numbers) < config.learner.ranks:
+        raise MlrlError(
+            f"learner.ranks = {config.learner.ranks}, but CUDA_VISIBLE_DEVICES = {visible} shows {len(numbers)} GPUs: "
+            "set one or the other"
+        )
+    return numbers[: config.learner.ranks]
 
 
 def server_devices(config: RunConfig) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -35,7 +36,8 @@ def test_it_runs_on_a_cpu_and_every_check_passes(tmp_path: Path) -> None:
 def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
     for options, words in (([], "no GPU"), (["--device", "cpu", "--model", str(tmp_path)], "no config.json")):
         command = [sys.executable, "-m", "tests.gpu_check", *options]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+        hidden = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+        done = subprocess.run(command, cwd=ROOT, env=hidden, capture_output=True, text=True, timeout=60)
         assert done.returncode == 2
         assert words in done.stderr
         assert len(done.stderr.strip().splitlines()) == 1

@@ -42,6 +42,22 @@ def test_a_device_wanted_twice() -> None:
         check_gpus(config, _gpus(8))
 
 
+def test_runs_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    second = load_config("paper", ["learner.ranks=2", 'generation.servers=["cuda:6", "cuda:7"]'])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
+    assert check_gpus(second, _gpus(8)).endswith("2 for the learner, 2 for servers")
+    with pytest.raises(MlrlError, match="cuda:4 is the learner's"):
+        check_gpus(load_config("paper", ["learner.ranks=1"]), _gpus(8))
+    with pytest.raises(MlrlError, match=r"learner\.ranks = 4, but CUDA_VISIBLE_DEVICES = 4,5 shows 2 GPUs"):
+        check_gpus(load_config("paper"), _gpus(8))
+
+
+def test_a_gpu_that_is_too_small_is_said_before_it_is_full() -> None:
+    small = [Gpu(number, "T4", 8192) for number in range(8)]
+    with pytest.raises(MlrlError, match=r"cuda:0 \(T4\) has 8 GB, the learner needs about 12"):
+        check_gpus(load_config("paper"), small)
+
+
 def test_slots_leave_cores_for_learner_and_servers_and_memory_for_the_rest() -> None:
     paper = load_config("paper")
     assert propose_slots(paper, 96, 2_000_000) == 88  # 96 cores less 8 processes
