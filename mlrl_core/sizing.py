@@ -1,4 +1,4 @@
-"""What a run needs of a machine, reckoned from the model's shape; ``mlrl doctor`` and docs/gpu.md use the same formulas.
+"""What a run needs of a machine, reckoned from the model's shape; ``mlrl doctor`` and docs/gpu.md use these formulas.
 
 None of the figures here is a measurement on a GPU. They err on the large side.
 """

@@ -3,7 +3,7 @@
 On one CUDA device, within seven minutes, it goes the way of a run and checks what a CPU can't tell: a vLLM server and
 the learner side by side, the server's log-probabilities against the learner's, one update, the push of the new version
 with its canary, guards against an adapter with NaN and a sampler of another policy, memory and tokens per second. The
-result is JSON; exit status 1 when a check failed. Each check is done even where another one failed, as far as it can be.
+result is JSON; exit status 1 when a check failed. A check is done even where another one failed, as far as it can be.
 
 Random weights in the shape of SmolLM2 unless ``--model`` names a folder of transformers (a real one is better).
 ``--device cpu --shape tiny`` runs the same on a CPU; the suite does.

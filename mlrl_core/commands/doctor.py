@@ -93,7 +93,7 @@ def _machine(config: RunConfig) -> str:
         learner_gb = config.learner.ranks * needs_of(config, shape).learner
         if learner_gb > memory.total / 2**30:
             raise MlrlError(
-                f"a learner on the CPU needs about {learner_gb:.0f} GB, this machine has {memory.total / 2**30:.0f} GB: "
+                f"a learner on the CPU needs about {learner_gb:.0f} GB, this machine has {memory.total / 2**30:.0f}: "
                 "set learner.device=cuda, learner.gradient_checkpointing=true or a smaller ppo.micro_batch_tokens"
             )
     return f"{cores} cores, {memory.available / 2**30:.1f} of {memory.total / 2**30:.1f} GB free"
@@ -126,7 +126,7 @@ def _space(config: RunConfig) -> str:
     wanted_gb = _FREE_GB + (needs_of(config, shape).disk if shape else 0)
     if free_gb < wanted_gb:
         raise MlrlError(
-            f"{place}: {free_gb:.1f} GB free, the versions of {config.steps} steps and the stores want {wanted_gb:.0f} GB"
+            f"{place}: {free_gb:.1f} GB free, versions of {config.steps} steps and stores want {wanted_gb:.0f}"
         )
     return f"{free_gb:.0f} GB free in {place}"
 

