@@ -75,7 +75,7 @@ class GenerationConfig(Section):
     or the URL of one that it uses as it finds it; none = one on the CPU. ``port`` is the first one's, the others
     follow; 0 = any. ``python`` is the interpreter with vLLM (empty: what `make vllm` has made); ``command`` stands for
     interpreter and module together, in a container for example. ``dtype`` empty = the policy's. ``max_in_flight`` is
-    of one server.
+    of one server. ``gpu_memory_share`` is what a server takes of its GPU: less where another program uses it as well.
     """
 
     backend: Literal["transformers", "vllm"] = "transformers"
@@ -86,7 +86,8 @@ class GenerationConfig(Section):
     python: str = ""
     command: tuple[str, ...] = ()
     dtype: Literal["", "float32", "bfloat16"] = ""
-    kv_cache_gb: float = Field(2.0, ge=1)  # on the CPU; on a GPU the server takes what is left
+    kv_cache_gb: float = Field(2.0, ge=1)  # on the CPU
+    gpu_memory_share: float = Field(0.9, gt=0, le=1)
     max_in_flight: int = Field(64, ge=1, le=1024)
     start_deadline_s: float = Field(300, gt=0)
 
@@ -94,7 +95,7 @@ class GenerationConfig(Section):
     @classmethod
     def _known_places(cls, servers: tuple[str, ...]) -> tuple[str, ...]:
         for each in servers:
-            if not re.fullmatch(r"https?://[^/\s]+/?|cuda:\d+|cpu(:[\d,-]+)?", each):
+            if not re.fullmatch(r"https?://[\w.-]+(:\d{1,5})?/?|cuda:\d+|cpu(:[\d,-]+)?", each):
                 raise ValueError(f"'{each}' is no server: write cuda:0, cpu, cpu:0-3 or a URL such as http://host:8000")
         if len(set(servers)) < len(servers):
             raise ValueError(f"{list(servers)} names a device or server twice: leave one out")
@@ -103,11 +104,9 @@ class GenerationConfig(Section):
     @property
     def pass_deadline_s(self) -> float:
         """For one pass over a wave; a server may have to be started anew meanwhile, and a request repeated."""
-        return (
-            self.request_deadline_s
-            if self.backend == "transformers"
-            else 2 * self.request_deadline_s + (self.start_deadline_s)
-        )
+        if self.backend == "transformers":
+            return self.request_deadline_s
+        return 2 * self.request_deadline_s + self.start_deadline_s
 
 
 class WarmstartConfig(Section):

@@ -169,7 +169,7 @@ def test_the_base_model_answers_as_it_does_in_this_process(
     generator: VllmGenerator, versions: tuple[Path, list[Path]]
 ) -> None:
     here = TransformersModel(versions[0], "float32")
-    there = ServedFrozenModel(generator, generator.max_context)
+    there = ServedFrozenModel(generator.pool, versions[0])
     choices = ["1", "12", "x = 3", "return"]
     for question in ("pick a line", "another", "and one more"):
         assert there.choose(question, "line ", choices) == here.choose(question, "line ", choices)

@@ -14,8 +14,11 @@ from mlrl_core.errors import InfraError
 from mlrl_core.records import FinishReason
 
 BASE = "base"  # what the model without an adapter is called on servers that are started here
+PROMPT_TEMPERATURE = 1.0  # of the log-probabilities of a prompt
 _SHORT_S = 10.0  # for what a healthy server answers at once
 _ADAPTER_S = 60.0
+# httpx raises RuntimeError on a client that was closed, as that of a server being restarted is.
+_FAILURES = (httpx.HTTPError, RuntimeError)
 
 
 class RefusedError(Exception):
@@ -66,20 +69,23 @@ class ServerClient:
         """Whether the server takes requests now."""
         try:
             return self._http.get("/health", timeout=_SHORT_S).status_code == 200
-        except httpx.HTTPError:
+        except _FAILURES:
             return False
 
     def version(self) -> str:
         """The version of vLLM that serves."""
         return str(self._get("/version")["version"])
 
-    def models(self) -> tuple[ServedModel, frozenset[str]]:
-        """The base model, and the names of all adapters that were loaded. Raises RefusedError for no vLLM server."""
+    def models(self) -> tuple[ServedModel, dict[str, str]]:
+        """The base model, and of all adapters that were loaded the folder by the name.
+
+        Raises RefusedError for no vLLM server.
+        """
         try:
             entries = self._get("/v1/models")["data"]
             base = next(each for each in entries if each.get("parent") is None)
-            names = frozenset(str(each["id"]) for each in entries if each is not base)
-            return ServedModel(str(base["id"]), str(base["root"]), int(base["max_model_len"])), names
+            adapters = {str(each["id"]): str(each["root"]) for each in entries if each is not base}
+            return ServedModel(str(base["id"]), str(base["root"]), int(base["max_model_len"])), adapters
         except (KeyError, TypeError, ValueError, StopIteration):
             raise RefusedError("no vLLM server answers there") from None
 
@@ -150,12 +156,12 @@ class ServerClient:
         return Completion(ids, log_probs, "stop" if reason == "stop" else "length")
 
     def prompt_log_probs(self, model: str, ids: Sequence[int], deadline_s: float = _ADAPTER_S) -> list[float]:
-        """Log-probabilities of all ``ids`` but the first, at temperature 1."""
+        """Log-probabilities of all ``ids`` but the first, at ``PROMPT_TEMPERATURE``."""
         body = {
             "model": model,
             "prompt": list(ids),
             "max_tokens": 1,
-            "temperature": 1.0,
+            "temperature": PROMPT_TEMPERATURE,
             "prompt_logprobs": 0,
             "seed": 0,
         }
@@ -169,7 +175,7 @@ class ServerClient:
     def _get(self, path: str) -> Any:
         try:
             response = self._http.get(path, timeout=_SHORT_S)
-        except httpx.HTTPError as error:
+        except _FAILURES as error:
             raise InfraError(f"{self.url}: {_reason(error)}") from None
         if response.status_code != 200:
             raise RefusedError(f"{path} answers {response.status_code}")
@@ -181,7 +187,7 @@ class ServerClient:
     def _send(self, path: str, body: dict[str, Any], deadline_s: float) -> Any:
         try:
             response = self._http.post(path, json=body, timeout=httpx.Timeout(deadline_s, connect=_SHORT_S))
-        except httpx.HTTPError as error:
+        except _FAILURES as error:
             raise InfraError(f"{self.url}: {_reason(error)} ({path})") from None
         if response.status_code == 200:
             return response.json() if path == "/v1/completions" else None
@@ -195,7 +201,7 @@ class ServerClient:
         raise InfraError(f"{self.url}: {path} answers {response.status_code}: {message}")
 
 
-def _reason(error: httpx.HTTPError) -> str:
+def _reason(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from mlrl_core.agent.encoding import chat_prompt_ids, load_tokenizer, neutralised
 from mlrl_core.generation.vllm.client import BASE, Completion
-from mlrl_core.generation.vllm.generator import VllmGenerator
+from mlrl_core.generation.vllm.pool import ServerPool
 from mlrl_core.generation.vllm.server import Server
 from mlrl_core.instrumentation.frozen import FrozenModelError
 
@@ -18,11 +19,11 @@ class ServedFrozenModel:
     constrained decoding would also allow a choice to be spelt in tokens that the model never uses for it.
     """
 
-    def __init__(self, generator: VllmGenerator, max_context: int, deadline_s: float = 600.0) -> None:
-        self._generator = generator
-        self._limit = max_context
+    def __init__(self, pool: ServerPool, backbone_dir: Path, deadline_s: float = 600.0) -> None:
+        self._pool = pool
+        self._limit = pool.max_context
         self._deadline_s = deadline_s
-        self._tokenizer = load_tokenizer(generator.backbone_dir)
+        self._tokenizer = load_tokenizer(backbone_dir)
 
     def choose(self, instruction: str, start: str, choices: Sequence[str]) -> int:
         """See ``FrozenModel.choose``. Raises FrozenModelError when the question is too long, InfraError when no server
@@ -59,7 +60,7 @@ class ServedFrozenModel:
                 BASE, prompt, max_tokens=max_tokens, temperature=0.0, allowed=allowed, deadline_s=self._deadline_s
             )
 
-        return self._generator.call(ask, self._deadline_s)
+        return self._pool.call(ask, self._deadline_s)
 
     def _prompt(self, instruction: str, start: str) -> list[int]:
         return [*chat_prompt_ids(self._tokenizer, instruction), *self._encode(start)]
