@@ -27,7 +27,8 @@ class LoRAConfig(Section):
 
 
 class PolicyConfig(Section):
-    """``model`` is ``nano`` (built and warm-started here, no download) or a folder or hub id for transformers."""
+    """``model`` is ``nano`` (built and warm-started here, no download), ``smollm2`` (SmolLM2-135M-Instruct from a
+    Python package), or a folder or hub id for transformers."""
 
     model: str = "Qwen/Qwen2.5-3B-Instruct"
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
@@ -38,8 +39,8 @@ class PromptConfig(Section):
     """Length of a prompt in tokens, chat template not counted; what is cut first is fixed (``agent/prompts.py``).
 
     ``contents``: ``short`` is the task and the description alone, ``full`` adds sample rows, packages and a preview of
-    the data (at most ``preview_tokens``, 0 = none); ``auto`` is short for the nano policy, which knows its task, and
-    full for any other.
+    the data (at most ``preview_tokens``, 0 = none); ``auto`` is short for a policy with a warm start, which knows its
+    task, and full for any other.
     """
 
     max_tokens: int = Field(2560, ge=32)
@@ -109,9 +110,10 @@ class GenerationConfig(Section):
 
 
 class WarmstartConfig(Section):
-    """Supervised fine-tuning on demonstrations that a grammar writes (nano only)."""
+    """Supervised fine-tuning on demonstrations that a grammar writes: of all weights of the nano policy, of an adapter
+    that is then merged for any other. ``demonstrations`` 0 = none."""
 
-    demonstrations: int = Field(6000, ge=1)
+    demonstrations: int = Field(0, ge=0)
     epochs: int = Field(2, ge=1)
     batch_size: int = Field(32, ge=1)
     learning_rate: float = Field(2e-3, gt=0)

@@ -150,7 +150,7 @@ def test_prompts_of_several_competitions_share_a_wave(tmp_path: Path) -> None:
 def test_several_competitions_are_a_matter_of_configuration() -> None:
     with pytest.raises(MlrlError, match="names a competition twice"):
         load_config("default", ["competition.id=a", "competition.others=['b', 'a']"])
-    with pytest.raises(MlrlError, match=r"competition\.others needs another policy\.model"):
+    with pytest.raises(MlrlError, match=r"competition\.others needs a policy without a warm start"):
         load_config("nano", ["competition.others=['titanic']"])
     config = load_config("default", ["competition.id=a", "competition.others=['b']"])
     assert [config.competition.of_slot(slot) for slot in range(3)] == ["a", "b", "a"]
