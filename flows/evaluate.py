@@ -59,15 +59,8 @@ def evaluation_of(run: RunDirectory, version: int, solutions: int) -> RunDirecto
 
 
 def _config(trained: RunConfig, solutions: int) -> RunConfig:
-    """The run's own configuration, as far as it is not about learning; scores are also taken where rewards never look
-    unless the competition brings a grader of its own."""
-    from mlrl_core.competitions import open_competitions
-    from mlrl_core.competitions.outside import is_outside
-
-    split = not any(is_outside(each) for each in open_competitions(trained.competition))
-    batch = BatchConfig(size=solutions)
-    reward = trained.reward.model_copy(update={"report_split": split})
-    changes = {"steps": _IMPROVE, "wave_size": solutions, "batch": batch, "reward": reward}
+    """The run's own configuration, as far as it is not about learning."""
+    changes = {"steps": _IMPROVE, "wave_size": solutions, "batch": BatchConfig(size=solutions)}
     return RunConfig.model_validate(trained.model_copy(update=changes).model_dump())
 
 

@@ -82,7 +82,8 @@ def evaluate(
     solutions: Annotated[int, typer.Option(help="Fresh solutions of each version.")] = 64,
     as_json: _Json = False,
 ) -> None:
-    """Sample, run and grade fresh solutions of versions of a run, on answers that training never saw."""
+    """Sample, run and grade fresh solutions of versions of a run: on the answers that rewards never saw, where the
+    run splits them (reward.report_split), else on all."""
     from mlrl_core.commands.evaluate import evaluate as run_evaluate
 
     raise typer.Exit(run_evaluate(run, version or (), solutions, as_json))

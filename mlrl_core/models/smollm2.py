@@ -66,7 +66,7 @@ def convert(weights: Path, folder: Path) -> None:
 
     source: dict[str, Any] = {"gguf_file": weights.name, "local_files_only": True}
     tokenizer = AutoTokenizer.from_pretrained(weights.parent, **source)
-    model = AutoModelForCausalLM.from_pretrained(weights.parent, **source)
+    model: Any = AutoModelForCausalLM.from_pretrained(weights.parent, **source)
     # The weights are plain by now; with the marker of what they were, saving or loading them fails.
     model.hf_quantizer = None
     model.is_quantized = False
