@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Sequence
@@ -17,51 +16,18 @@ from flows.labels import label_flow_run
 from flows.rollout import rollout
 from flows.stopping import stoppable
 from mlrl_core.agent.improving import CANDIDATE_COLUMNS, candidates_of
-from mlrl_core.config import RunConfig
-from mlrl_core.config.learning import BatchConfig
-from mlrl_core.errors import MlrlError
-from mlrl_core.evaluation.summary import COLUMNS, MARK, Summary, metrics_of, summarise
+from mlrl_core.evaluation.directory import IMPROVE_WAVE, SOLVE_WAVE, evaluation_of
+from mlrl_core.evaluation.summary import COLUMNS, Summary, metrics_of, summarise
 from mlrl_core.experience import RunDirectory
-from mlrl_core.experience.files import publish_text
 from mlrl_core.experience.plans import SlotPlan, write_plan
 from mlrl_core.tracking.tracker import EndStatus
 from tasks.opening import open_resources
 from tasks.resources import Resources, find_resources, listener_of
 
-_SOLVE, _IMPROVE = 1, 2  # waves
-
 
 def _name() -> str:
     parameters = flow_run.parameters
     return f"evaluate {Path(parameters['run_dir']).name} version {parameters['version']}"
-
-
-def evaluation_of(run: RunDirectory, version: int, solutions: int) -> RunDirectory:
-    """Where the evaluation of a version lies: made, or found to go on with.
-
-    Raises MlrlError where the version isn't there, or was evaluated with another number of solutions.
-    """
-    published = run.published_versions()
-    if version not in published:
-        there = f"{published[0]} to {published[-1]}" if published else "none yet"
-        raise MlrlError(f"{run.path} has no version {version} (versions: {there})")
-    path = run.path / "evaluation" / f"{version:05d}"
-    if not (path / "config.toml").exists():
-        made = RunDirectory.create(path, _config(run.load_config(), solutions))
-        publish_text(made.path / MARK, json.dumps({"run": str(run.path), "version": version}))
-        return made
-    found = RunDirectory.open(path)
-    if found.load_config().wave_size != solutions:
-        raise MlrlError(
-            f"{path} is an evaluation with {found.load_config().wave_size} solutions: ask for as many, or move it away"
-        )
-    return found
-
-
-def _config(trained: RunConfig, solutions: int) -> RunConfig:
-    """The run's own configuration, as far as it is not about learning."""
-    changes = {"steps": _IMPROVE, "wave_size": solutions, "batch": BatchConfig(size=solutions)}
-    return RunConfig.model_validate(trained.model_copy(update=changes).model_dump())
 
 
 @flow(name="evaluate", flow_run_name=_name, persist_result=False)
@@ -97,9 +63,9 @@ def _evaluate(resources: Resources, trained: RunDirectory, version: int, solutio
         resources.version_of = lambda _: version
         resources.load_version(version, trained.version(version) / "adapter")
         competitions = resources.config.competition
-        _roll_out(resources, _SOLVE, [SlotPlan(competitions.of_slot(slot)) for slot in range(solutions)])
+        _roll_out(resources, SOLVE_WAVE, [SlotPlan(competitions.of_slot(slot)) for slot in range(solutions)])
         if resources.config.improve.improve_prob > 0:
-            _roll_out(resources, _IMPROVE, _improvements(resources))
+            _roll_out(resources, IMPROVE_WAVE, _improvements(resources))
         metrics = metrics_of(summary_of(resources, version))
         resources.tracker.log_metrics(version, metrics, time.time())
         status = "FINISHED"
@@ -123,7 +89,7 @@ def _improvements(resources: Resources) -> list[SlotPlan]:
     """One improvement of every valid solution. A slot's place says which competition it is for, so where one has fewer
     valid solutions than its neighbours a solve prompt fills the slot; the summary leaves it out."""
     left: dict[str, list[SlotPlan]] = {}
-    for each in candidates_of(resources.store.frame([_SOLVE], CANDIDATE_COLUMNS)):
+    for each in candidates_of(resources.store.frame([SOLVE_WAVE], CANDIDATE_COLUMNS)):
         plans = left.setdefault(each.competition_id, [])
         plans.append(SlotPlan(each.competition_id, each.solution_id, each.reward))
     plan: list[SlotPlan] = []

@@ -22,8 +22,8 @@ def evaluate(run_dir: Path, versions: Sequence[int], solutions: int, as_json: bo
 
     Raises MlrlError before anything is sampled.
     """
-    from flows.evaluate import evaluation_of
     from flows.server import check_configured_api, prefect_api
+    from mlrl_core.evaluation.directory import evaluation_of
     from mlrl_core.experience import RunDirectory
     from mlrl_core.reporting.live import display
 

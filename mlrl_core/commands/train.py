@@ -32,7 +32,7 @@ def train(
 ) -> int:
     """The exit code: 0 finished, 1 failed, 130 interrupted. Raises MlrlError before anything is written."""
     from mlrl_core.config import dump_toml
-    from mlrl_core.evaluation.summary import MARK
+    from mlrl_core.evaluation.directory import MARK
     from mlrl_core.experience import RunDirectory
 
     console = Console()

@@ -9,9 +9,9 @@ from statistics import fmean, stdev
 
 import polars as pl
 
+from mlrl_core.evaluation.directory import SOLVE_WAVE
 from mlrl_core.records import EXCLUDED_OUTCOMES
 
-MARK = "evaluation.json"  # in a run directory that holds an evaluation
 COLUMNS = (
     *("solution_id", "wave", "competition_id", "parent_id", "prompt_kind", "outcome"),
     *("score_raw", "score_report_raw", "execution_duration_s"),
@@ -65,7 +65,7 @@ def summarise(version: int, rows: pl.DataFrame, map_score: Callable[[str, float]
     infrastructure lost count nowhere.
     """
     counted = [row for row in rows.sort("solution_id").iter_rows(named=True) if row["outcome"] not in EXCLUDED_OUTCOMES]
-    solved = [row for row in counted if row["prompt_kind"] == "solve" and row["wave"] == 1]
+    solved = [row for row in counted if row["prompt_kind"] == "solve" and row["wave"] == SOLVE_WAVE]
     improved = [row for row in counted if row["prompt_kind"] == "improve"]
     by_parent = {row["parent_id"]: row for row in improved}
 

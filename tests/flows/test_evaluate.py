@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mlrl_core.errors import MlrlError
-from mlrl_core.evaluation.summary import MARK
+from mlrl_core.evaluation.directory import MARK, evaluation_of
 from mlrl_core.experience import ExperienceStore, RunDirectory
 from mlrl_core.experience.plans import read_plan
 from tasks.resources import registered
@@ -25,7 +25,7 @@ def trained(tmp_path: Path) -> RunDirectory:
 
 
 def test_fresh_solutions_of_one_version_and_what_they_are_worth(trained: RunDirectory) -> None:
-    from flows.evaluate import evaluate, evaluation_of
+    from flows.evaluate import evaluate
 
     folder = evaluation_of(trained, 0, 5)
     assert folder.path == trained.path / "evaluation" / "00000"
@@ -43,7 +43,7 @@ def test_fresh_solutions_of_one_version_and_what_they_are_worth(trained: RunDire
 
 
 def test_what_can_be_improved_is_improved(tmp_path: Path) -> None:
-    from flows.evaluate import evaluate, evaluation_of
+    from flows.evaluate import evaluate
 
     run = make_run(tmp_path / "run", "improve.improve_prob=0.5")
     fake_resources(run)
@@ -60,7 +60,6 @@ def test_what_can_be_improved_is_improved(tmp_path: Path) -> None:
 
 
 def test_mistakes_are_one_line(trained: RunDirectory) -> None:
-    from flows.evaluate import evaluation_of
     from mlrl_core.commands.train import train
 
     with pytest.raises(MlrlError, match="has no version 9"):
