@@ -31,7 +31,8 @@ from mlrl_core.config import RunConfig, load_config
 from mlrl_core.errors import InfraError, MlrlError
 from mlrl_core.generation import Generated, GenerationRequest
 from mlrl_core.generation.vllm.environment import find_python
-from mlrl_core.generation.vllm.generator import TOLERANCE, VllmGenerator
+from mlrl_core.generation.vllm.generator import VllmGenerator
+from mlrl_core.generation.vllm.pool import TOLERANCE
 from mlrl_core.learner.batch_file import BatchRow, write_batch
 from mlrl_core.learner.client import LearnerClient
 from mlrl_core.nano.shipped import shipped_dir

@@ -25,7 +25,7 @@ _PUSH_TRIES = 3
 _REST_S = 5.0  # of a server at a URL that failed
 _POLL_S = 0.1
 # Mean distance of log-probabilities that the numerics of both sides explain (learner.md 4).
-_TOLERANCE = {True: 1e-3, False: 0.1}
+TOLERANCE = {True: 1e-3, False: 0.1}
 
 
 class ServerPool:
@@ -53,10 +53,10 @@ class ServerPool:
 
         def server(place: str, number: int) -> Server:
             if place.startswith("http"):
-                return Server(place, None, _TOLERANCE[exact])
+                return Server(place, None, TOLERANCE[exact])
             port = self._generation.port + number if self._generation.port else 0
             spec = ServerSpec.of(config, place, port, backbone_dir)
-            return Server("", ServerProcess(spec, run_dir / "vllm" / f"server-{number}.log"), _TOLERANCE[exact])
+            return Server("", ServerProcess(spec, run_dir / "vllm" / f"server-{number}.log"), TOLERANCE[exact])
 
         places = self._generation.servers or ("cpu",)
         self.servers: Sequence[Server] = [server(place, number) for number, place in enumerate(places)]
