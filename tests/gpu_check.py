@@ -36,15 +36,8 @@ from mlrl_core.generation.vllm.pool import TOLERANCE
 from mlrl_core.learner.batch_file import BatchRow, write_batch
 from mlrl_core.learner.client import LearnerClient
 from mlrl_core.nano.shipped import shipped_dir
+from tests.benchmarks.update import SMOLLM2
 
-SMOLLM2 = {
-    "vocab_size": 49152,
-    "hidden_size": 576,
-    "intermediate_size": 1536,
-    "num_hidden_layers": 30,
-    "num_attention_heads": 9,
-    "num_key_value_heads": 3,
-}
 # vLLM's attention on a CPU knows no heads below 64.
 TINY = SMOLLM2 | {
     "vocab_size": 1024,

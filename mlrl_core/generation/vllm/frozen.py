@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mlrl_core.agent.encoding import chat_prompt_ids, load_tokenizer, neutralised
+from mlrl_core.generation.choosing import choose_by_tokens
 from mlrl_core.generation.vllm.client import BASE, Completion
 from mlrl_core.generation.vllm.pool import ServerPool
 from mlrl_core.generation.vllm.server import Server
@@ -31,19 +32,7 @@ class ServedFrozenModel:
         options = [self._encode(choice) for choice in choices]
         prompt = self._prompt(instruction, start)
         self._check(len(prompt) + max(map(len, options)))
-        left = list(range(len(options)))
-        depth = 0
-        while len(left) > 1:
-            ended = [each for each in left if len(options[each]) == depth]
-            if ended:  # a choice that begins others, or two that are the same
-                return ended[0]
-            allowed = sorted({options[each][depth] for each in left})
-            token = allowed[0]
-            if len(allowed) > 1:
-                token = self._ask([*prompt, *options[left[0]][:depth]], 1, allowed).ids[0]
-            left = [each for each in left if options[each][depth] == token]
-            depth += 1
-        return left[0]
+        return choose_by_tokens(options, lambda begun, allowed: self._ask([*prompt, *begun], 1, allowed).ids[0])
 
     def complete(self, instruction: str, start: str, max_tokens: int) -> tuple[str, bool]:
         """See ``FrozenModel.complete``. Raises as ``choose`` does."""
