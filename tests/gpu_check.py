@@ -40,6 +40,7 @@ from tests.benchmarks.update import SMOLLM2
 
 # vLLM's attention on a CPU knows no heads below 64.
 TINY = SMOLLM2 | {
+    "max_position_embeddings": 2048,
     "vocab_size": 1024,
     "hidden_size": 128,
     "intermediate_size": 128,
@@ -152,7 +153,7 @@ def random_model(shape: dict[str, int], dtype: str, folder: Path) -> Path:
     tokenizer = load_tokenizer(shipped_dir())
     torch.manual_seed(0)
     ids = {"bos_token_id": tokenizer.eos_token_id, "eos_token_id": tokenizer.eos_token_id}
-    config = LlamaConfig(**shape, **ids, tie_word_embeddings=True, max_position_embeddings=2048)
+    config = LlamaConfig(**shape, **ids, tie_word_embeddings=True)
     LlamaForCausalLM(config).to(getattr(torch, dtype)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
