@@ -30,7 +30,7 @@ def test_it_runs_on_a_cpu_and_every_check_passes(tmp_path: Path) -> None:
     assert 0 <= update["sampling/abs_log_prob_diff"] < 1e-3
     assert update["learner/tokens_per_s"] > 0
     assert result["checks"]["wave of version 1, after the guard"]["tok_s"] > 0
-    assert len(result["checks"]) == 9
+    assert len(result["checks"]) == 10
 
 
 def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
