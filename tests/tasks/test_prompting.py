@@ -124,7 +124,12 @@ def test_the_default_profile_improves_half_the_time() -> None:
 
 
 def test_prompts_of_several_competitions_share_a_wave(tmp_path: Path) -> None:
-    settings = ["policy.model=some/model", "improve.improve_prob=1.0", "competition.others=['two', 'three']"]
+    settings = [
+        "policy.model=some/model",
+        "warmstart.demonstrations=0",
+        "improve.improve_prob=1.0",
+        "competition.others=['two', 'three']",
+    ]
     run = make_run(tmp_path / "several", *settings)
     config = run.load_config()
     writers = {
