@@ -17,7 +17,7 @@ from flows.rollout import rollout
 from flows.stopping import stoppable
 from mlrl_core.agent.improving import CANDIDATE_COLUMNS, candidates_of
 from mlrl_core.evaluation.directory import IMPROVE_WAVE, SOLVE_WAVE, evaluation_of
-from mlrl_core.evaluation.summary import COLUMNS, Summary, metrics_of, summarise
+from mlrl_core.evaluation.summary import COLUMNS, metrics_of, summarise
 from mlrl_core.experience import RunDirectory
 from mlrl_core.experience.plans import SlotPlan, write_plan
 from mlrl_core.tracking.tracker import EndStatus
@@ -66,7 +66,8 @@ def _evaluate(resources: Resources, trained: RunDirectory, version: int, solutio
         _roll_out(resources, SOLVE_WAVE, [SlotPlan(competitions.of_slot(slot)) for slot in range(solutions)])
         if resources.config.improve.improve_prob > 0:
             _roll_out(resources, IMPROVE_WAVE, _improvements(resources))
-        metrics = metrics_of(summary_of(resources, version))
+        rows = resources.store.frame(None, COLUMNS)
+        metrics = metrics_of(summarise(version, rows, lambda name, raw: resources.arenas[name].map_score(raw)))
         resources.tracker.log_metrics(version, metrics, time.time())
         status = "FINISHED"
         return metrics
@@ -77,12 +78,6 @@ def _evaluate(resources: Resources, trained: RunDirectory, version: int, solutio
         raise
     finally:
         resources.tracker.end(status)
-
-
-def summary_of(resources: Resources, version: int) -> Summary:
-    """From the rows of both waves."""
-    rows = resources.store.frame(None, COLUMNS)
-    return summarise(version, rows, lambda name, raw: resources.arenas[name].map_score(raw))
 
 
 def _improvements(resources: Resources) -> list[SlotPlan]:

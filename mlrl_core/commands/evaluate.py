@@ -6,8 +6,9 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -15,6 +16,11 @@ from rich.table import Table
 from mlrl_core.commands.train import EXIT_FAILED, EXIT_INTERRUPTED
 from mlrl_core.errors import InfraError, MlrlError
 from mlrl_core.evaluation.summary import Attempt, Mean, Summary, standard_errors, summarise
+
+if TYPE_CHECKING:
+    from mlrl_core.experience import RunDirectory
+
+_KINDS = {"solve": "solve", "improve": "improve", "better": "better of both"}
 
 
 def evaluate(run_dir: Path, versions: Sequence[int], solutions: int, as_json: bool) -> int:
@@ -55,13 +61,13 @@ def evaluate(run_dir: Path, versions: Sequence[int], solutions: int, as_json: bo
             return EXIT_FAILED
     summaries = [_summary(folder, version) for version, folder in folders.items()]
     if as_json:
-        sys.stdout.write(json.dumps([_plain(each) for each in summaries]) + "\n")
+        sys.stdout.write(json.dumps([asdict(each) for each in summaries]) + "\n")
     else:
         show(console, summaries)
     return 0
 
 
-def _run(run: Any, version: int, solutions: int, listener: Any) -> Any:
+def _run(run: RunDirectory, version: int, solutions: int, listener: Any) -> Any:
     from flows.logs import quiet
 
     with quiet(run.path / "evaluate.log"):
@@ -73,7 +79,7 @@ def _run(run: Any, version: int, solutions: int, listener: Any) -> Any:
             return flow(run_dir=str(run.path), version=version, solutions=solutions, return_state=True)
 
 
-def _summary(folder: Any, version: int) -> Summary:
+def _summary(folder: RunDirectory, version: int) -> Summary:
     from mlrl_core.competitions import map_score, open_competitions
     from mlrl_core.evaluation.summary import COLUMNS
     from mlrl_core.experience import ExperienceStore
@@ -93,12 +99,12 @@ def show(console: Console, summaries: Sequence[Summary]) -> None:
     first, last = summaries[0], summaries[-1]
     if last is not first:
         table.add_column("gain, standard errors", justify="right")
-    for kind in ("solve", "improve", "better"):
+    for kind, title in _KINDS.items():
         for label, name, digits in (("valid share", "valid", 2), ("reward of valid", "reward", 3)):
             cells = [_part(each, kind, name) for each in summaries]
             if not any(cells):
                 continue
-            row = [f"{_KINDS[kind]}: {label}", *(_text(mean, digits) for mean in cells)]
+            row = [f"{title}: {label}", *(_text(mean, digits) for mean in cells)]
             if last is not first:
                 gain = standard_errors(cells[0], cells[-1])
                 row.append("-" if gain is None else f"{gain:+.1f}")
@@ -106,9 +112,6 @@ def show(console: Console, summaries: Sequence[Summary]) -> None:
     best = [f"{each.best_raw:.5g} ({each.best_id})" if each.best_raw is not None else "-" for each in summaries]
     table.add_row("best score", *best, *([""] if last is not first else []))
     console.print(table)
-
-
-_KINDS = {"solve": "solve", "improve": "improve", "better": "better of both"}
 
 
 def _part(summary: Summary, kind: str, name: str) -> Mean | None:
@@ -120,9 +123,3 @@ def _text(mean: Mean | None, digits: int) -> str:
     if mean is None:
         return "-"
     return f"{mean.mean:.{digits}f}" + (f" ± {mean.sem:.{digits}f}" if mean.sem is not None else "")
-
-
-def _plain(summary: Summary) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return asdict(summary)

@@ -121,6 +121,7 @@ class ServerProcess:
         Raises InfraError when it dies, or takes longer than ``deadline_s`` seconds.
         """
         end = time.monotonic() + deadline_s
+        given_up = cancelled if cancelled is not None else threading.Event()
         try:
             while not client.is_healthy():
                 if self.pid is None:
@@ -129,9 +130,8 @@ class ServerProcess:
                     raise InfraError(
                         f"the vLLM server at {self.url} was not ready within {deadline_s:g} s; {self.last_words()}"
                     )
-                if cancelled is not None and cancelled.wait(_POLL_S):
+                if given_up.wait(_POLL_S):
                     raise InfraError("the start of the vLLM server was given up")
-                time.sleep(_POLL_S)
             left = max(end - time.monotonic(), 1.0)
             try:
                 client.complete(BASE, (1, 2), max_tokens=2, temperature=1.0, seed=0, deadline_s=left)
