@@ -116,7 +116,7 @@ def test_a_version_that_may_not_be_served_leaves_the_one_before_it(
     assert "not finite" in caplog.text
     other = fakes.save_version(backbone, tmp_path / "00004", 4)
     manifest = json.loads((other.parent / "manifest.json").read_text())
-    manifest["canary_log_probs"][3] -= 0.1
+    manifest["canary_log_probs"] = [value - 0.1 for value in manifest["canary_log_probs"]]
     (other.parent / "manifest.json").write_text(json.dumps(manifest))
     generator.load_version(4, other)
     assert "from the learner's" in caplog.text
