@@ -28,7 +28,7 @@ def bgmv_shrink(
     lora_indices_tensor: torch.Tensor,
     scaling: float = 1.0,
 ) -> None:
-    """``output[t, :r] = scaling * A[slot of t] @ inputs[t]``: inputs [T, in], A [slots, 1, r, in], zeros without slot."""
+    """``output[t, :r] = scaling * A[slot of t] @ inputs[t]``: inputs [T, in], A [slots, 1, r, in], 0 without."""
     rank = lora_b_weights.shape[-2]
     output_tensor[:, :rank] = scaling * _products(inputs, lora_b_weights, lora_indices_tensor, output_tensor.dtype)
 
