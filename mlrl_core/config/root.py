@@ -91,6 +91,12 @@ class RunConfig(Section):
             )
         return self
 
+    @property
+    def is_rounded(self) -> bool:
+        """Whether sampler or learner compute in bfloat16, so that their log-probabilities differ: a fixed token's by
+        some hundredths, a rare one's by more than a nat. In float32 on both sides they agree to about 1e-6."""
+        return self.learner.autocast or "bfloat16" in (self.policy.dtype, self.generation.dtype)
+
     @model_validator(mode="after")
     def _wave_fills_batch(self) -> RunConfig:
         batch, sizes = self.batch, f"batch.size = {self.batch.size} but wave_size = {self.wave_size}"

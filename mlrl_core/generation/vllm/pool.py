@@ -50,14 +50,14 @@ class ServerPool:
         self._closed = threading.Event()
         self._cancelled = cancelled if cancelled is not None else self._closed
         self._changed = threading.Condition()
-        rounded = config.learner.autocast or "bfloat16" in (config.policy.dtype, self._generation.dtype)
+        tolerance = TOLERANCE[not config.is_rounded]
 
         def server(place: str, number: int) -> Server:
             if place.startswith("http"):
-                return Server(place, None, TOLERANCE[not rounded])
+                return Server(place, None, tolerance)
             port = self._generation.port + number if self._generation.port else 0
             spec = ServerSpec.of(config, place, port, backbone_dir)
-            return Server("", ServerProcess(spec, run_dir / "vllm" / f"server-{number}.log"), TOLERANCE[not rounded])
+            return Server("", ServerProcess(spec, run_dir / "vllm" / f"server-{number}.log"), tolerance)
 
         places = self._generation.servers or ("cpu",)
         self.servers: Sequence[Server] = [server(place, number) for number, place in enumerate(places)]
