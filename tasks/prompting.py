@@ -47,7 +47,7 @@ class WavePrompts:
         self._known: dict[int, list[Candidate]] = {}  # by compacted wave
         self._solve = {name: encode(writer.solve) for name, writer in writers.items()}
         if config.improve.improve_prob > 0:
-            longest = Earlier("", "", f"It scored 0.12345 and got as far as: {', '.join(MILESTONES)}.")
+            longest = Earlier("pass", "", f"It scored 0.12345 and got as far as: {', '.join(MILESTONES)}.")
             for writer in writers.values():
                 try:
                     writer.improve(longest)

@@ -103,6 +103,7 @@ BATCH_KEYS: frozenset[str] = frozenset(
         *(f"inclusion/{k}" for k in ("q1", "q2", "q3", "q4", "q5", "min_p", "unfinished_share_top_decile")),
         *("duration_weight/floored_frac", "duration_weight/capped_frac"),
         *(f"batch/{k}" for k in ("size", "carried_frac", "unused", "in_flight")),
+        "episode/return_mean",  # of both rewards, where a solution and its improvement are one episode
     }
 )
 RATE_PREFIX = "reward_rate/rho"
