@@ -34,4 +34,5 @@ def previous_of(solution_id: str, actions: int) -> str | None:
 
 def next_of(solution_id: str, actions: int) -> str | None:
     """The action after in the same episode, or None for the last."""
-    return None if is_last(solution_id, actions) else episode_of(solution_id, actions)[action_of(solution_id, actions) + 1]
+    after = action_of(solution_id, actions) + 1
+    return episode_of(solution_id, actions)[after] if after < actions else None

@@ -37,6 +37,7 @@ WAVE_KEYS: dict[str, str] = {
     "improve/share": "improve_share",
     "improve/reward_mean": "improve_reward_mean",
     "improve/gain_mean": "improve_gain_mean",
+    "improve/mended_frac": "improve_mended_share",
     "improve/win_rate": "improve_win_rate",
     "improve/best_of_two_mean": "improve_best_of_two_mean",
     "solve/reward_mean": "solve_reward_mean",

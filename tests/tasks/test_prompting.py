@@ -119,6 +119,36 @@ def test_a_budget_that_no_improve_prompt_fits_is_refused_at_once(run: RunDirecto
         prompts(run, 150)
 
 
+def test_an_episode_improves_its_own_solution_whatever_came_of_it(tmp_path: Path) -> None:
+    settings = ["improve.improve_prob=0.5", "improve.episode=two_step", "prompt.max_tokens=5000"]
+    run = make_run(tmp_path / "run", *settings)
+    ask, store = prompts(run), ExperienceStore(run)
+    first = ask(2, (0, 2, 4))
+    assert {(prompt.kind, prompt.parent_id) for prompt in first} == {("solve", None)}
+    plan = read_plan(run, 2)
+    assert plan is not None
+    assert [slot.parent_id for slot in plan] == [None, "00002-000", None, "00002-002", None, "00002-004"]
+    for slot, outcome in ((0, "graded"), (2, "timeout"), (4, "no_code")):
+        store.append(experience(2, slot, outcome, raw=0.25, code=f"print('mine {slot}')\n"))
+    second = ask(2, (1, 3, 5))
+    assert [(p.kind, p.parent_id, p.parent_reward) for p in second] == [
+        ("improve", "00002-000", 0.25),
+        ("improve", "00002-002", -10.0),
+        ("improve", "00002-004", -10.0),
+    ]
+    texts = [decoded(prompt.ids) for prompt in second]
+    assert "print('mine 0')" in texts[0]
+    assert "It scored 0.25" in texts[0]
+    assert "print('mine 2')" in texts[1]
+    assert "the time limit" in texts[1]
+    assert "an earlier answer to this task" in texts[2]
+    assert "It held no program." in texts[2]
+    assert "The earlier program" not in texts[2]
+    assert prompts(run)(2, (3,)) == [second[1]]  # another process, after a kill
+    with pytest.raises(MlrlError, match=r"too small.*improve\.episode to independent and improve\.improve_prob to 0"):
+        prompts(run, 150)
+
+
 def test_the_default_profile_improves_half_the_time() -> None:
     assert RunConfig().improve.improve_prob == 0.5
 
@@ -159,3 +189,9 @@ def test_several_competitions_are_a_matter_of_configuration() -> None:
         load_config("nano", ["competition.others=['titanic']"])
     config = load_config("default", ["competition.id=a", "competition.others=['b']"])
     assert [config.competition_of_slot(slot) for slot in range(3)] == ["a", "b", "a"]
+
+
+def test_both_actions_of_an_episode_are_about_one_competition() -> None:
+    two = ["competition.id=a", "competition.others=['b']", "improve.episode=two_step"]
+    config = load_config("default", two)
+    assert [config.competition_of_slot(slot) for slot in range(6)] == ["a", "a", "b", "b", "a", "a"]

@@ -92,7 +92,8 @@ def test_alone_among_its_kind_an_improvement_says_nothing(make_config: Callable[
 def test_independent_improvements_have_a_baseline_as_well(make_config: Callable[..., RunConfig]) -> None:
     """Two share a prompt and are compared with each other; the others are compared with all that are alone."""
     kinds: list[tuple[tuple[int, ...], float]] = [((9, 1), 1), ((9, 1), 2), ((9, 2), 4), ((9, 3), 8), ((9, 4), 6)]
-    rows = [dataclasses.replace(_row(i, prompt, reward), prompt_kind="improve") for i, (prompt, reward) in enumerate(kinds)]
+    rows = [_row(i, prompt, reward) for i, (prompt, reward) in enumerate(kinds)]
+    rows = [dataclasses.replace(row, prompt_kind="improve") for row in rows]
     targets = _targets(rows, make_config("ppo.advantage=rloo"))
     assert _per_row(targets) == [-1, 1, -3, 3, 0]
     other = [dataclasses.replace(row, competition_id="b") if row.prompt_ids == (9, 4) else row for row in rows]
@@ -138,7 +139,8 @@ def test_a_solution_is_learned_for_what_its_improvement_earned(
     apart = [dataclasses.replace(row, next_id=None) for row in rows]
 
     def gap(trained_on: list[BatchRow]) -> float:
-        engine = Engine(backbone, make_config("ppo.advantage=rloo", "ppo.kl_coef=0", "ppo.epochs=1", "ppo.minibatches=1"))
+        plain = ("ppo.advantage=rloo", "ppo.kl_coef=0", "ppo.epochs=1", "ppo.minibatches=1")
+        engine = Engine(backbone, make_config(*plain))
         solves = [rows[0], rows[2]]
         batch = TensorBatch.of(solves)
 
