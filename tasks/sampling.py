@@ -53,8 +53,11 @@ class WaveSampler:
         self._pass: _Pass | None = None
 
     def solution(self, wave: int, policy_version: int, slots: tuple[int, ...], solution_id: str) -> Solution:
-        """One solution of a wave; ``slots``: all that are sampled with it. Raises InfraError when the generator fails or the deadline passes, and
-        whatever else the agent raises; the next to ask then starts a new pass."""
+        """One solution of a wave; ``slots``: all that are sampled with it.
+
+        Raises InfraError when the generator fails or the deadline passes, and whatever else the agent raises; the next
+        to ask then starts a new pass.
+        """
         end = time.monotonic() + self._deadline_s
         mine: _Pass | None = None
         with self._changed:

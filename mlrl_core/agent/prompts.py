@@ -19,8 +19,8 @@ _DESCRIPTION, _PREVIEW, _PACKAGES, _SAMPLE, _OUTPUT, _PROGRAM = range(6)
 _HEADER_CHARS = 200
 _SAMPLE_LINES = 4
 _AGAIN = (
-    "\nThere is an earlier program for this task, and yours shall score better. Change what matters and write the whole "
-    "program again, also the parts that stay as they are.\n"
+    "\nThere is an earlier program for this task, and yours shall score better. Change what matters and write the "
+    "whole program again, also the parts that stay as they are.\n"
 )
 _ANEW = "\nThere is an earlier answer to this task, and yours shall score better. Write a whole program.\n"
 _CHARS_PER_TOKEN = 16  # more than any tokenizer has on a prompt's length of prose: spares counting what can't fit

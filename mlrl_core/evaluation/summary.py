@@ -47,8 +47,8 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """One version. ``improve`` is of those that had a solution to improve; ``better`` has per solve prompt the better of
-    solution and improvement, chosen by the score that rewards see and counted by the one they don't."""
+    """One version. ``improve`` is of those that had a solution to improve; ``better`` has per solve prompt the better
+    of solution and improvement, chosen by the score that rewards see and counted by the one they don't."""
 
     version: int
     solve: Attempt

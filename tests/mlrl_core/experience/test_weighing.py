@@ -57,8 +57,9 @@ def test_where_nothing_is_cut_everything_counts_alike() -> None:
 
 
 def test_an_episode_is_included_by_its_last_action_and_weighs_by_each() -> None:
-    """Last actions start at 100, 104 and 107, cut at 110: C is 10, 6 and 3. Durations 1 and 5 are included 3 and 2 times
-    of 3; that first actions took 20 and 40 s changes nothing, but each counts by its own under mean_normalised."""
+    """Last actions start at 100, 104 and 107, cut at 110: C is 10, 6 and 3. Durations 1 and 5 are included 3 and 2
+    times of 3; that first actions took 20 and 40 s changes nothing, but each counts by its own under mean_normalised.
+    """
     first = [row(0, 20, started_at=70.0), row(2, 40, started_at=50.0)]
     second = [row(1, 1), row(3, 5, started_at=104.0)]
     rows = [first[0], second[0], first[1], second[1]]
