@@ -15,7 +15,7 @@ from mlrl_core.experience.files import publish_text
 from mlrl_core.experience.reward_rate import RewardRate
 from mlrl_core.experience.run_directory import wave_of
 from mlrl_core.experience.weighing import Launch, Weighed, weigh
-from mlrl_core.learner.batch_file import BatchRow, batch_digest, read_batch, write_batch
+from mlrl_core.learner.batch_file import Asked, BatchRow, batch_digest, read_batch, write_batch
 from mlrl_core.records import Experience
 from tasks.decorator import mlrl_task
 from tasks.resources import Resources, resources_of
@@ -102,6 +102,14 @@ def _launches(resources: Resources, policy: BatchPolicy, cut: CutRecord) -> tupl
 
 
 def _batch_rows(rows: list[Experience], weighed: Weighed, actions: int) -> list[BatchRow]:
+    outcomes = {row.solution.solution_id: row.outcome for row in rows}
+
+    def asked(row: Experience) -> Asked:
+        if row.solution.prompt_kind == "solve":
+            return "solve"
+        # What isn't of the same episode was chosen because it was graded.
+        return "improve" if outcomes.get(row.solution.parent_id or "", "graded") == "graded" else "mend"
+
     return [
         BatchRow(
             experience_id=row.solution.solution_id,
@@ -117,7 +125,7 @@ def _batch_rows(rows: list[Experience], weighed: Weighed, actions: int) -> list[
             finish_reason=row.solution.finish_reason,
             inclusion=weighed.inclusion[i],
             available_s=weighed.available_s[i],
-            prompt_kind=row.solution.prompt_kind,
+            asked=asked(row),
             next_id=next_of(row.solution.solution_id, actions),
         )
         for i, row in enumerate(rows)

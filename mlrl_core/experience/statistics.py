@@ -122,8 +122,8 @@ def step_statistics(rows: pl.DataFrame, step: int, best_before: Best | None = No
     improved = counted.filter(pl.col("prompt_kind") == "improve")
     gains = improved["reward_total"] - improved["parent_reward"]
     # A solution of an earlier wave that is improved was graded; one of the same episode is among these rows.
-    failed = rows.filter(pl.col("outcome") != "graded")["solution_id"]
-    mending = improved["parent_id"].is_in(failed.implode()).fill_null(False)
+    failed = rows.filter(pl.col("outcome") != "graded")["solution_id"].to_list()
+    mending = improved["parent_id"].is_in(failed).fill_null(False)
     graded = improved["outcome"] == "graded"
     return StepStatistics(
         step=step,

@@ -9,10 +9,12 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from mlrl_core.errors import MlrlError
-from mlrl_core.records import EXCLUDED_OUTCOMES, OUTCOMES, FinishReason, Outcome, PromptKind
+from mlrl_core.records import EXCLUDED_OUTCOMES, OUTCOMES, FinishReason, Outcome
+
+Asked = Literal["solve", "improve", "mend"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,7 @@ class BatchRow:
     ``reward`` is its own (charged for time where the configuration says so); ``duration_weight`` was computed over the
     whole batch; ``policy_version`` is the version at dispatch. ``inclusion`` is the probability that a solution of this
     duration was in the batch, ``available_s`` the time that it had until its cut, None where nothing limits it.
+    ``asked``: to solve, to improve a graded solution, or to mend a failed one.
     ``next_id`` is the row in which its episode goes on: what that one earns is part of this one's return.
     """
 
@@ -39,7 +42,7 @@ class BatchRow:
     finish_reason: FinishReason
     inclusion: float = 1.0
     available_s: float | None = None
-    prompt_kind: PromptKind = "solve"
+    asked: Asked = "solve"
     next_id: str | None = None
 
 

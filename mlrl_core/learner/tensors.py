@@ -35,7 +35,7 @@ class TensorBatch:
     duration_weight: Tensor  # [N] fp64
     group: Tensor  # [N] int64, equal for those that are compared without a critic
     competition: Tensor  # [N] int64, equal for the same competition
-    kind: Tensor  # [N] int64, equal for the same kind of prompt
+    follows: Tensor  # [N] int64, 1 where the prompt shows an earlier solution, 0 where it shows none
     following: Tensor  # [N] int64, the row in which a row's episode goes on, -1 for none
 
     @classmethod
@@ -54,7 +54,7 @@ class TensorBatch:
             duration_weight=torch.tensor([row.duration_weight for row in rows], dtype=torch.float64),
             group=_numbered(_compared(rows)),
             competition=_numbered([row.competition_id for row in rows]),
-            kind=_numbered([row.prompt_kind for row in rows]),
+            follows=torch.tensor([int(row.asked != "solve") for row in rows]),
             # In a part of a batch the next row may be elsewhere.
             following=torch.tensor([place.get(row.next_id, -1) if row.next_id else -1 for row in rows]),
         )
@@ -80,12 +80,13 @@ def _numbered(keys: Sequence[Hashable]) -> Tensor:
 def _compared(rows: Sequence[BatchRow]) -> list[Hashable]:
     """What responses without a critic are compared by: the same prompt.
 
-    One that was asked once (most improve prompts are) has no other response; its own is compared with all of its kind
-    and competition that are alone too. A baseline may be anything that doesn't follow from the response itself.
+    One that was asked once (most improve prompts are) has no other response; its own is compared with those of the
+    competition that were asked the same kind of thing and are alone too: much hangs on whether there is a failure to
+    mend. A baseline may be anything that doesn't follow from the response itself.
     """
     asked = Counter(row.prompt_ids for row in rows)
     return [
-        row.prompt_ids if asked[row.prompt_ids] > 1 else (row.competition_id, row.prompt_kind)  # type: ignore[misc]
+        row.prompt_ids if asked[row.prompt_ids] > 1 else (row.competition_id, row.asked)  # type: ignore[misc]
         for row in rows
     ]
 
@@ -123,7 +124,7 @@ def make_targets(
         raw, returns = episode_gae(rewards, values, mask, batch.following, ppo.gamma, ppo.gae_lambda)
         if config.improve.episode == "two_step":
             # A return over two rewards has another level than one over one: whitening must not take that for news.
-            raw = centred(raw, mask, batch.competition * (batch.kind.max() + 1) + batch.kind)
+            raw = centred(raw, mask, 2 * batch.competition + batch.follows)
         advantages = _whiten_each(raw, mask, batch)
     else:
         in_all = episode_sums(rewards.double().sum(1), batch.following)

@@ -55,7 +55,7 @@ def _check(run: RunDirectory) -> None:
         assert [row.experience_id for row in batch] == list(require_cut(run, step).admitted or ())
         for solve, improve in zip(batch[::2], batch[1::2], strict=True):
             assert (solve.next_id, improve.next_id) == (improve.experience_id, None)
-            assert (solve.prompt_kind, improve.prompt_kind) == ("solve", "improve")
+            assert (solve.asked, improve.asked) == ("solve", "improve" if solve.outcome == "graded" else "mend")
             assert rows[improve.experience_id].solution.parent_id == solve.experience_id
             assert (solve.inclusion, solve.available_s) == (improve.inclusion, improve.available_s)
         for row in batch:

@@ -41,7 +41,7 @@ def _episodes(*rewards: tuple[float, float], weights: tuple[float, float] = (1.0
         solve = _row(2 * i, SOLVE, first, weight=weights[0])
         improve = _row(2 * i + 1, (1, 3, i), second, weight=weights[1])
         rows.append(dataclasses.replace(solve, next_id=improve.experience_id))
-        rows.append(dataclasses.replace(improve, prompt_kind="improve"))
+        rows.append(dataclasses.replace(improve, asked="improve"))
     return rows
 
 
@@ -93,9 +93,11 @@ def test_independent_improvements_have_a_baseline_as_well(make_config: Callable[
     """Two share a prompt and are compared with each other; the others are compared with all that are alone."""
     kinds: list[tuple[tuple[int, ...], float]] = [((9, 1), 1), ((9, 1), 2), ((9, 2), 4), ((9, 3), 8), ((9, 4), 6)]
     rows = [_row(i, prompt, reward) for i, (prompt, reward) in enumerate(kinds)]
-    rows = [dataclasses.replace(row, prompt_kind="improve") for row in rows]
+    rows = [dataclasses.replace(row, asked="improve") for row in rows]
     targets = _targets(rows, make_config("ppo.advantage=rloo"))
     assert _per_row(targets) == [-1, 1, -3, 3, 0]
+    mending = [dataclasses.replace(row, asked="mend") if row.reward in (4, 6) else row for row in rows]
+    assert _per_row(_targets(mending, make_config("ppo.advantage=rloo"))) == [-1, 1, -2, 0, 2]
     other = [dataclasses.replace(row, competition_id="b") if row.prompt_ids == (9, 4) else row for row in rows]
     assert _per_row(_targets(other, make_config("ppo.advantage=rloo"))) == [-1, 1, -4, 4, 0]
 
