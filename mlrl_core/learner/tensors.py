@@ -85,10 +85,7 @@ def _compared(rows: Sequence[BatchRow]) -> list[Hashable]:
     mend. A baseline may be anything that doesn't follow from the response itself.
     """
     asked = Counter(row.prompt_ids for row in rows)
-    return [
-        row.prompt_ids if asked[row.prompt_ids] > 1 else (row.competition_id, row.asked)  # type: ignore[misc]
-        for row in rows
-    ]
+    return [row.prompt_ids if asked[row.prompt_ids] > 1 else (row.competition_id, row.asked) for row in rows]
 
 
 @dataclass(frozen=True)

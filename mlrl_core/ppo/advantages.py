@@ -68,11 +68,11 @@ def episode_gae(
     width = mask.shape[1]
     steps = _along(following)
     # Selected, not multiplied: what a mask hides may be NaN.
-    chained = [
+    chained_rewards, chained_values, chained_mask = (
         torch.cat([torch.where(row[:, None] >= 0, x[row.clamp(min=0)], 0) for row in steps], 1)
         for x in (rewards, values, mask)
-    ]
-    advantages, returns = gae(*chained, gamma, lam)
+    )
+    advantages, returns = gae(chained_rewards, chained_values, chained_mask, gamma, lam)
     return advantages[:, :width], returns[:, :width]
 
 
