@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 import threading
 import time
 from collections.abc import Iterable
@@ -191,7 +192,7 @@ class Server:
         if not all(map(math.isfinite, found)):
             raise RefusedError(f"{self.url}: {adapter.name} gives log-probabilities that are no numbers")
         if expected:
-            gap = sum(abs(a - b) for a, b in zip(found, expected, strict=True)) / len(expected)
+            gap = statistics.median(abs(a - b) for a, b in zip(found, expected, strict=True))
             if gap > self._tolerance:
                 raise RefusedError(
                     f"{self.url}: {adapter.name} gives log-probabilities {gap:.2g} from the learner's (at most "
