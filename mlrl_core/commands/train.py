@@ -91,7 +91,7 @@ def _check(config: RunConfig, path: Path) -> None:
     """Mistakes that can be known now: an unknown competition, a store or a Prefect server that can't be used."""
     from flows.server import check_configured_api
     from mlrl_core.competitions import open_competitions
-    from mlrl_core.generation.vllm.process import check_servers
+    from mlrl_core.generation.vllm.server import check_servers
     from mlrl_core.tracking import tracking_uri
 
     open_competitions(config.competition)  # prepares a built-in one: seconds, and nothing when it is there
