@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlrl_core.config import RunConfig
+from mlrl_core.config.places import cache_dir
 from mlrl_core.errors import MlrlError
 
 if TYPE_CHECKING:
     from mlrl_core.competitions import Competition
-
-
-def cache_dir() -> Path:
-    """Where large things are kept between runs: ``$MLRL_CACHE``, else the user's cache folder."""
-    root = os.environ.get("MLRL_CACHE") or os.path.join(
-        os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "mlrl"
-    )
-    return Path(root)
 
 
 def prepare_policy(config: RunConfig, competition: Competition, progress: Callable[[str], None]) -> Path:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from mlrl_core.config.environment import SandboxConfig
 from mlrl_core.errors import InfraError, MlrlError
 from mlrl_core.records import Execution
-from mlrl_core.sandbox import containers, docker_backend
+from mlrl_core.sandbox import capture, containers
 from mlrl_core.sandbox.collector import Submission
 from mlrl_core.sandbox.docker_backend import DockerSandbox
 from mlrl_core.sandbox.docker_places import read_member
@@ -40,8 +40,8 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
     monkeypatch.setattr(containers, "DRAIN_S", 0.5)
     monkeypatch.setattr(containers, "REMOVE_S", 1.0)
     monkeypatch.setattr(containers, "_POLL_S", 0.05)
-    monkeypatch.setattr(docker_backend, "START_LINE_S", 1.0)
-    monkeypatch.setattr(docker_backend, "EXIT_S", 1.0)
+    monkeypatch.setattr(capture, "START_LINE_S", 1.0)
+    monkeypatch.setattr(capture, "EXIT_S", 1.0)
     return FakeEngine()
 
 
