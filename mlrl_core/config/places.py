@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def cache_dir() -> Path:
-    """``$MLRL_CACHE``, else ``mlrl`` in the user's cache folder (``$XDG_CACHE_HOME`` or ``~/.cache``). Not made here."""
+    """``$MLRL_CACHE``, else ``mlrl`` in the user's cache folder (``$XDG_CACHE_HOME`` or ``~/.cache``)."""
     if named := os.environ.get("MLRL_CACHE"):
         return Path(named)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mlrl"
