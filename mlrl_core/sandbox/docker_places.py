@@ -120,6 +120,7 @@ class EngineVolume:
     def collect(self, destination: Path, cap: int) -> Submission:
         import docker
 
+        links = self._links()
         try:
             with engine_errors("reading the submission"):
                 stream, _ = self._client.api.get_archive(self._holder, f"/out/{NAME}")
@@ -128,7 +129,19 @@ class EngineVolume:
             if isinstance(error.__cause__, docker.errors.NotFound):
                 return Submission("missing")
             raise
-        return store(found, destination) if isinstance(found, bytes) else found
+        if not isinstance(found, bytes):
+            return found
+        return store(found, destination) if links == 1 else Submission("refused", "links", None, len(found))
+
+    def _links(self) -> int:
+        """How many names the file has (0: it can't be told). An archive of one file doesn't say; asked in the holder,
+        as the folder's owner, who can undo what the program did to the folder's mode. The program is dead, so that it
+        stays true."""
+        script = f"chmod 700 {programs.OUT}; exec stat -c %h {programs.OUT}/{NAME}"
+        with engine_errors("looking at the submission"):
+            call = self._client.api.exec_create(self._holder, ["sh", "-c", script], stderr=False)["Id"]
+            answer = self._client.api.exec_start(call).strip()
+        return int(answer) if answer.isdigit() else 0
 
     def remove(self) -> None:
         import docker

@@ -31,6 +31,7 @@ class FakeEngine:
         self.script: list[tuple[bytes | None, bytes | None]] = [(START_LINE, None), (b"hello\n", None)]
         self.exit_code, self.runs_s, self.oom, self.error = 0, 0.05, False, ""
         self.submission: bytes | None = b"id\n1\n"
+        self.links = 1
         self.faults: dict[str, list[BaseException | None]] = {}
         self.calls: list[str] = []
         self.containers: dict[str, dict[str, Any]] = {}
@@ -139,6 +140,15 @@ class FakeEngine:
         if name not in self.volume_names:
             raise api_error(404)
         self.volume_names.discard(name)
+
+    def exec_create(self, name: str, command: list[str], **_: Any) -> dict[str, str]:
+        self._call("exec_create")
+        assert name.endswith("-hold"), "nothing of ours runs beside a program"
+        return {"Id": "exec"}
+
+    def exec_start(self, exec_id: str) -> bytes:
+        self._call("exec_start")
+        return b"" if self.submission is None else f"{self.links}\n".encode()
 
     def get_archive(self, name: str, path: str) -> tuple[Iterator[bytes], dict[str, Any]]:
         self._call("get_archive")
