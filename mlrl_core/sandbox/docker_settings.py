@@ -30,10 +30,11 @@ class ContainerSettings:
         parent control group, empty = the engine's own. ``gpu``: a leased device's UUID, empty = none."""
         driver = {"NVIDIA_DRIVER_CAPABILITIES": "compute,utility"} if gpu else {}
         launcher = ("python3", "-I", "-S", f"{programs.JOB}/launch.py", f"{programs.JOB}/filter.bpf")
+        watchdog_s = f"{self.limits.time_s + programs.WATCHDOG_MARGIN_S:g}"
         python = ("/usr/bin/python3", *programs.PYTHON_FLAGS, programs.SOLUTION)
         return {
             "image": self.image_id,
-            "command": [*programs.watchdog(self.limits.time_s), *launcher, *python],
+            "command": [*launcher, watchdog_s, *python],
             "user": f"{slot.uid}:{slot.uid}",
             "environment": programs.environment("docker", len(slot.cpus), {**driver, **self.extra_env}),
             "working_dir": programs.OUT,
@@ -74,7 +75,7 @@ class ContainerSettings:
             memswap_limit=limits.memory,
             nano_cpus=int(limits.cpus * 1e9) if limits.cpus < len(slot.cpus) else None,
             cpuset_cpus=",".join(map(str, slot.cpus)),
-            init=True,
+            init=False,  # the launcher is pid 1: the engine's init would run without our filter
             ipc_mode="private",
             shm_size=limits.shm,
             oom_score_adj=500,

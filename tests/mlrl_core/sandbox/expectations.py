@@ -49,8 +49,8 @@ def read_program(path: Path) -> Program:
     return Program(path, promises)
 
 
-def programs() -> list[Program]:
-    return [read_program(path) for path in sorted(PROGRAMS.glob("*.py"))]
+def programs(folder: Path = PROGRAMS) -> list[Program]:
+    return [read_program(path) for path in sorted(folder.glob("*.py"))]
 
 
 def result_line(execution: Execution) -> str:

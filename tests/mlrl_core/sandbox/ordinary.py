@@ -187,7 +187,8 @@ import timm, torch, torchvision
 model = timm.create_model('resnet18', pretrained=False, num_classes=3).eval()
 with torch.no_grad(): out = model(torch.rand(2, 3, 64, 64))
 assert out.shape == (2, 3)
-assert torchvision.ops.nms(torch.tensor([[0., 0., 1., 1.], [0., 0., 1., 1.]]), torch.tensor([1., 0.5]), 0.5).tolist() == [0]
+boxes = torch.tensor([[0., 0., 1., 1.], [0., 0., 1., 1.]])
+assert torchvision.ops.nms(boxes, torch.tensor([1., 0.5]), 0.5).tolist() == [0]
 p = np.full(len(T), y.mean())
 """,
     "sentence_encoder": """

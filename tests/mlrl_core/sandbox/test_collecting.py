@@ -62,7 +62,7 @@ WAYS = {
         {"ok", "refused:size"},
     ),
     "deleted but open": (
-        "import os\nfile = open('submission.csv', 'w'); file.write('id\\n1\\n'); file.flush(); os.unlink('submission.csv')",
+        "import os\nfile = open('submission.csv', 'wb', 0); file.write(b'id'); os.unlink('submission.csv')",
         {"missing"},
     ),
     "without permissions": (
