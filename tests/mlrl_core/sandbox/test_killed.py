@@ -27,12 +27,36 @@ import sys, threading
 from pathlib import Path
 from mlrl_core.config.environment import SandboxConfig
 from mlrl_core.sandbox import open_sandbox
-config = SandboxConfig(backend=sys.argv[1], engine_url=sys.argv[2], time_limit_s=600, memory_mb=256, slots=1)
+limit = float(sys.argv[5])
+config = SandboxConfig(backend=sys.argv[1], engine_url=sys.argv[2], time_limit_s=limit, memory_mb=256, slots=1)
 sandbox = open_sandbox(config, run_key="killed")
 print("open", flush=True)
-sandbox.run("import os, time\\nif os.fork() == 0: os.setsid()\\ntime.sleep(300)",
-            Path(sys.argv[3]), collect_to=Path(sys.argv[4]))
+sandbox.run(sys.argv[6], Path(sys.argv[3]), collect_to=Path(sys.argv[4]))
 """
+PROGRAMS = {
+    "daemon": "import os, time\nif os.fork() == 0: os.setsid()\ntime.sleep(300)",
+    "stops the watchdog": "import os, signal, time\n"
+    "for pid in (1, os.getppid()): os.kill(pid, signal.SIGSTOP)\n"
+    "if os.fork() == 0: os.setsid()\ntime.sleep(300)",
+}
+
+
+def start_worker(
+    backend: str, url: str, world: World, folder: Path, program: str = "daemon", limit_s: float = 600
+) -> subprocess.Popen[bytes]:
+    """A worker of its own that is about to run a program."""
+    arguments = [backend, url, str(world.inputs), str(folder / "s"), str(limit_s), PROGRAMS[program]]
+    worker = subprocess.Popen([sys.executable, "-c", WORKER, *arguments], stdout=subprocess.PIPE)
+    assert worker.stdout is not None
+    assert worker.stdout.readline() == b"open\n"
+    return worker
+
+
+def kill(worker: subprocess.Popen[bytes]) -> None:
+    worker.kill()
+    worker.wait(30)
+    if worker.stdout:
+        worker.stdout.close()
 
 
 def wait_for_family(pid: int, size: int) -> list[int]:
@@ -44,19 +68,18 @@ def wait_for_family(pid: int, size: int) -> list[int]:
     return family
 
 
-@pytest.mark.parametrize("backend", ["bubblewrap", "process"])
-def test_nothing_outlives_a_killed_worker(backend: str, world: World, own_runtime_folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("backend", "program"),
+    [("bubblewrap", "daemon"), ("bubblewrap", "stops the watchdog"), ("process", "daemon")],
+)
+def test_nothing_outlives_a_killed_worker(
+    backend: str, program: str, world: World, own_runtime_folder: Path, tmp_path: Path
+) -> None:
     """The helper sees its parent's end and takes the program, mounts and groups with it."""
-    worker = subprocess.Popen(
-        [sys.executable, "-c", WORKER, backend, "", str(world.inputs), str(tmp_path / "s")], stdout=subprocess.PIPE
-    )
-    assert worker.stdout is not None
-    assert worker.stdout.readline() == b"open\n"
+    worker = start_worker(backend, "", world, tmp_path, program)
     family = wait_for_family(worker.pid, 3)  # helper, program, its child
     groups = [name for name in own_groups() if any(f"{PREFIX}{pid}-" in name for pid in family)]
-    worker.send_signal(signal.SIGKILL)
-    worker.wait()
-    worker.stdout.close()
+    kill(worker)
     end = time.monotonic() + 10
     while any(Path(f"/proc/{pid}").exists() for pid in family) and time.monotonic() < end:
         time.sleep(0.05)
@@ -116,20 +139,13 @@ def test_docker_container_of_a_killed_worker_is_swept(
 
     from mlrl_core.sandbox.sweep import sweep
 
-    worker = subprocess.Popen(
-        [sys.executable, "-c", WORKER, "docker", engine, str(world.inputs), str(tmp_path / "s")],
-        stdout=subprocess.PIPE,
-    )
-    assert worker.stdout is not None
-    assert worker.stdout.readline() == b"open\n"
+    worker = start_worker("docker", engine, world, tmp_path)
     client = docker.DockerClient(base_url=engine)
     wanted = {"label": ["mlrl.run=killed"], "status": ["running"]}
     end = time.monotonic() + 20
     while not client.api.containers(filters=wanted) and time.monotonic() < end:
         time.sleep(0.1)
-    worker.send_signal(signal.SIGKILL)
-    worker.wait()
-    worker.stdout.close()
+    kill(worker)
     assert client.api.containers(filters=wanted), "the container ended by itself: nothing to sweep"
     swept = sweep(engine)
     assert swept.problems == []
@@ -168,3 +184,33 @@ def test_close_ends_runs_in_progress(
     with pytest.raises(InfraError, match="closed"):
         sandbox.run("pass", world.inputs, collect_to=tmp_path / "s")
     assert own_containers() == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_container_ends_by_itself_when_its_worker_was_killed(
+    program: str, world: World, engine: str, own_runtime_folder: Path, tmp_path: Path
+) -> None:
+    """Its pid 1 is the watchdog, which nobody inside can stop: the program's limit and 30 s."""
+    import docker
+
+    from mlrl_core.sandbox.sweep import sweep
+
+    limit_s = 3.0
+    worker = start_worker("docker", engine, world, tmp_path, program, limit_s)
+    client = docker.DockerClient(base_url=engine)
+    mine = {"label": ["mlrl.run=killed"]}
+    end = time.monotonic() + 20
+    while not client.api.containers(filters=mine | {"status": ["running"]}) and time.monotonic() < end:
+        time.sleep(0.05)
+    began = time.monotonic()
+    kill(worker)
+    running = client.api.containers(filters=mine)
+    while client.api.containers(filters=mine) and time.monotonic() < began + 2 * (limit_s + 30):
+        time.sleep(0.2)
+    lasted = time.monotonic() - began
+    assert len(running) == 1
+    assert 15 < lasted < limit_s + 30 + 5
+    swept = sweep(engine)
+    assert (swept.problems, len(swept.containers), len(swept.mounts)) == ([], 1, 1)
+    client.close()
