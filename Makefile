@@ -1,4 +1,5 @@
 # Two commands: `make quickstart` trains the nano policy and shows what it learned, `make test` runs the suite.
+# `make vllm` makes the separate environment of generation.backend = vllm.
 # PIP_ARGS goes to pip as it is, for a private index or PyTorch's CPU wheels (see README.md).
 PYTHON ?= python3
 PIP_ARGS ?=
@@ -7,11 +8,14 @@ BIN := $(VENV)/bin
 PROFILE ?= nano
 SEED ?= 0
 
-.PHONY: quickstart test test-all lint clean
+.PHONY: quickstart vllm test test-all lint clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/mlrl competitions prepare diamonds
 	$(BIN)/mlrl train --profile $(PROFILE) --seed $(SEED)
+
+vllm: $(VENV)/.installed
+	$(BIN)/python -m mlrl_core.generation.vllm.environment $(PIP_ARGS)
 
 test: $(VENV)/.installed-dev lint
 	$(BIN)/pytest -m "not slow"

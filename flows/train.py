@@ -166,6 +166,8 @@ class _Training:
         self.history = run_statistics(resources.store, range(1, done + 1))
         self.state = self._catch_up(done)
         write_state(resources.run, self.state.ended("running"))
+        if done < config.steps:  # a wave that a kill found unsampled is sampled as soon as it is restored
+            resources.load_version(done, resources.run.version(done) / "adapter")
         self.waves.restore(done)
         for step in range(done + 1, config.steps + 1):
             resources.check()
@@ -217,6 +219,7 @@ class _Training:
             generated_tokens=sum(each.generated_tokens for each in past),
         )
         measured = version_metrics(self.resources.run, step) | batch_metrics(self.resources.run, step)
+        measured |= self.resources.generation_metrics()
         metrics = step_metrics(past[-1], measured, cumulative)
         self.resources.tracker.log_metrics(step, metrics, self.state.steps[step - 1].finished_at)
         self._log_waves(self.resources.store.waves_closed_at(step))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,30 +40,30 @@ class PolicyAgent:
         self._prompts = prompts
         self._decode = decode
 
-    def __call__(self, wave: int, policy_version: int, size: int) -> list[Solution]:
-        """The ``size`` solutions of the wave in slot order."""
+    def __call__(self, wave: int, policy_version: int, size: int) -> Iterator[Solution]:
+        """The ``size`` solutions of the wave, as each is sampled."""
         prompts = self._prompts(wave, size)
         requests = [
             GenerationRequest(solution_id_of(wave, slot), prompt.ids, solution_seed(self._config.seed, wave, slot))
             for slot, prompt in enumerate(prompts)
         ]
-        generated = self._generator.generate(requests, policy_version)
-        return [
-            self._solution(wave, slot, policy_version, prompts[slot], request, answer)
-            for slot, (request, answer) in enumerate(zip(requests, generated, strict=True))
-        ]
+        slots = {request.solution_id: slot for slot, request in enumerate(requests)}
+        for answer in self._generator.generate(requests, policy_version):
+            if answer.solution_id not in slots:
+                raise ValueError(f"the generator answered {answer.solution_id}, which nobody asked for, or twice")
+            slot = slots.pop(answer.solution_id)
+            yield self._solution(wave, slot, prompts[slot], requests[slot], answer)
+        if slots:
+            raise ValueError(f"the generator gave no answer to {min(slots)}")
 
     def _solution(
         self,
         wave: int,
         slot: int,
-        policy_version: int,
         prompt: Prompt,
         request: GenerationRequest,
         answer: Generated,
     ) -> Solution:
-        if answer.solution_id != request.solution_id:
-            raise ValueError(f"the generator answered {answer.solution_id} to {request.solution_id}")
         text = self._decode(answer.response_ids)
         parsed = parse_response(text)
         return Solution(
@@ -73,7 +73,7 @@ class PolicyAgent:
             slot=slot,
             prompt_kind=prompt.kind,
             parent_id=prompt.parent_id,
-            policy_version=policy_version,
+            policy_version=answer.policy_version,
             seed=request.seed,
             prompt_ids=request.prompt_ids,
             response_ids=answer.response_ids,

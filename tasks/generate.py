@@ -11,7 +11,7 @@ from tasks.resources import resources_of
 
 
 @mlrl_task(
-    "generate {competition} {solution_id}", deadline_s=lambda config: config.generation.request_deadline_s, retries=3
+    "generate {competition} {solution_id}", deadline_s=lambda config: config.generation.pass_deadline_s, retries=3
 )
 def generate(run_dir: str, competition: str, solution_id: str) -> str:
     """Publish the Solution. Returns ``program``, or ``no_code`` where there is nothing to run."""

@@ -8,8 +8,9 @@ from pathlib import Path
 from mlrl_core.config import RunConfig
 from mlrl_core.errors import MlrlError
 from mlrl_core.experience.handover import WorkFolder
+from mlrl_core.generation.protocol import Generator
+from mlrl_core.instrumentation import FrozenModel, new_nonce
 from mlrl_core.instrumentation import instrument as instrument_program
-from mlrl_core.instrumentation import new_nonce
 from mlrl_core.records import InstrumentedProgram, Solution
 from tasks.decorator import mlrl_task
 from tasks.resources import resources_of
@@ -18,15 +19,23 @@ from tasks.resources import resources_of
 _MODEL_LIMIT_S = 1800.0
 
 
-def open_instrumenter(config: RunConfig, backbone: Path) -> Callable[[str, str], InstrumentedProgram]:
+def open_instrumenter(
+    config: RunConfig, backbone: Path, generator: Generator | None = None
+) -> Callable[[str, str], InstrumentedProgram]:
     """From a program and its nonce to the instrumented program. ``backbone``: the policy's model without adapters,
-    which also instruments where the configuration names no other.
+    which also instruments where the configuration names no other; where servers sample, it is theirs.
 
     Raises MlrlError where the model's folder holds none.
     """
     settings = config.instrument
-    model = None
-    if settings.asks_model:
+    model: FrozenModel | None = None
+    if settings.asks_model and not settings.model and config.generation.backend == "vllm":
+        from mlrl_core.generation.vllm.frozen import ServedFrozenModel
+        from mlrl_core.generation.vllm.generator import VllmGenerator
+
+        assert isinstance(generator, VllmGenerator)
+        model = ServedFrozenModel(generator, generator.max_context, _MODEL_LIMIT_S)
+    elif settings.asks_model:
         from mlrl_core.generation.frozen import TransformersModel
 
         folder = Path(settings.model).expanduser() if settings.model else backbone

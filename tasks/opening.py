@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mlrl_core.competitions import Competition
 
 _POLL_S = 0.2
+_SAMPLING_ENDS_S = 30.0  # one batch of a pass in this process
 
 
 @contextmanager
@@ -61,7 +62,7 @@ def open_resources(run: RunDirectory, cancel: threading.Event, listener: Listene
             # Both load the backbone, and most of that is importing: side by side.
             started = pool.submit(learner.start)
             try:
-                generator = open_generator(config, backbone)
+                generator = open_generator(config, backbone, run.path, cancel)
                 stack.callback(generator.close)
                 while not started.done():
                     _check(cancel)
@@ -70,6 +71,12 @@ def open_resources(run: RunDirectory, cancel: threading.Event, listener: Listene
                 learner.kill()
                 raise
             started.result()
+
+        def abort() -> None:
+            learner.kill()
+            if config.generation.backend == "vllm":
+                generator.close()
+
         listener.note(f"policy: {config.policy.model}, version {max(run.published_versions())}")
         params = flatten(config.model_dump()) | ablation_params(config)
         tracker = open_tracker(config.tracking, run.path, params, _tags(run, config))
@@ -82,16 +89,21 @@ def open_resources(run: RunDirectory, cancel: threading.Event, listener: Listene
             arenas=arenas,
             agent=open_agent(config, run, competitions, backbone, generator, sandbox.packages()),
             load_version=generator.load_version,
-            instrument=open_instrumenter(config, backbone),
+            instrument=open_instrumenter(config, backbone, generator),
             sandbox=sandbox,
             learner=learner,
             tracker=tracker,
-            abort=learner.kill,
+            abort=abort,
+            generation_metrics=generator.metrics,
             cancel=cancel,
             listener=listener,
         )
         with registered(resources):
-            yield resources
+            try:
+                yield resources
+            finally:
+                if resources.stopping:  # else every solution was waited for
+                    resources.sampler.close(_SAMPLING_ENDS_S)
 
 
 def _arena(config: RunConfig, competition: Competition) -> Arena:

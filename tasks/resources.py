@@ -95,6 +95,7 @@ class Resources:
     learner: Learner
     tracker: Tracker
     abort: Callable[[], None]  # end the learner and every program now; callable twice, from any thread
+    generation_metrics: Callable[[], dict[str, float]] = dict
     cancel: threading.Event = field(default_factory=threading.Event)
     failed: threading.Event = field(default_factory=threading.Event)
     listener: Listener = field(default_factory=Silent)
@@ -103,7 +104,7 @@ class Resources:
     def __post_init__(self) -> None:
         self.store = ExperienceStore(self.run)
         self.flights = Flights(self.run, self.config, self.store)
-        self.sampler = WaveSampler(self.agent, lambda: self.stopping, self.config.generation.request_deadline_s)
+        self.sampler = WaveSampler(self.agent, lambda: self.stopping, self.config.generation.pass_deadline_s)
 
     @property
     def stopping(self) -> bool:

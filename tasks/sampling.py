@@ -1,14 +1,16 @@
-"""Sampling a wave: every solution has its own task, all of them share one batched pass of the generator.
+"""Sampling a wave: every solution has its own task, all of them share one pass of the generator.
 
 The whole wave is always sampled together, whichever solutions are still missing: a response must not depend on who
 else was in the batch, and after a resume floating point would make it so. Same wave, same version, same responses.
+Each task goes on as soon as its own solution is there.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from mlrl_core.errors import InfraError
@@ -22,40 +24,83 @@ class Interrupted(Exception):
 
 
 class Agent(Protocol):
-    """Samples the solutions of a wave in slot order, with a policy version that has been loaded."""
+    """Samples the solutions of a wave, in any order, with a policy version that has been loaded."""
 
-    def __call__(self, wave: int, policy_version: int, size: int) -> Sequence[Solution]: ...
+    def __call__(self, wave: int, policy_version: int, size: int) -> Iterable[Solution]: ...
+
+
+@dataclass
+class _Pass:
+    """One pass over a wave: what it has given so far, and how it ended."""
+
+    wave: int
+    solutions: dict[str, Solution] = field(default_factory=dict)
+    error: BaseException | None = None
+    ended: bool = False
 
 
 class WaveSampler:
-    """The first task of a wave to ask samples it; the others wait for the result, with a deadline."""
+    """The first task of a wave to ask starts its pass, in a thread of its own; all wait for theirs, with a deadline.
+    One pass at a time."""
 
     def __init__(self, agent: Agent, cancelled: Callable[[], bool], deadline_s: float) -> None:
         self._agent = agent
         self._cancelled = cancelled
         self._deadline_s = deadline_s
-        self._lock = threading.Lock()
-        self._wave: int | None = None
-        self._solutions: dict[str, Solution] = {}
+        self._changed = threading.Condition()
+        self._pass: _Pass | None = None
 
     def solution(self, wave: int, policy_version: int, size: int, solution_id: str) -> Solution:
-        """One solution of the wave of ``size``. Raises InfraError when the generator fails or the deadline passes."""
-        self._acquire(wave)
-        try:
-            if self._wave != wave:
-                self._solutions = {s.solution_id: s for s in self._agent(wave, policy_version, size)}
-                self._wave = wave
-            return self._solutions[solution_id]
-        finally:
-            self._lock.release()
-
-    def _acquire(self, wave: int) -> None:
+        """One solution of the wave of ``size``. Raises InfraError when the generator fails or the deadline passes, and
+        whatever else the agent raises; the next to ask then starts a new pass."""
         end = time.monotonic() + self._deadline_s
-        while not self._lock.acquire(timeout=_POLL_S):
-            if self._cancelled():
-                raise Interrupted
-            if time.monotonic() > end:
-                raise InfraError(f"wave {wave} was not sampled within {self._deadline_s:g} s")
-        if self._cancelled():
-            self._lock.release()
+        mine: _Pass | None = None
+        with self._changed:
+            while not self._cancelled():
+                if mine is None:
+                    mine = self._join(wave, policy_version, size)
+                if mine is not None and solution_id in mine.solutions:
+                    return mine.solutions[solution_id]
+                if mine is not None and mine.ended:
+                    if mine.error is not None:
+                        raise mine.error
+                    raise KeyError(f"wave {wave} was sampled without {solution_id}")
+                if time.monotonic() > end:
+                    raise InfraError(f"wave {wave} was not sampled within {self._deadline_s:g} s")
+                self._changed.wait(_POLL_S)
             raise Interrupted
+
+    def close(self, limit_s: float) -> None:
+        """Wait for the pass under way, which ends soon once everything is cancelled."""
+        end = time.monotonic() + limit_s
+        with self._changed:
+            while self._pass is not None and not self._pass.ended and time.monotonic() < end:
+                self._changed.wait(_POLL_S)
+
+    def _join(self, wave: int, policy_version: int, size: int) -> _Pass | None:
+        """The pass of this wave, started if need be; None while another wave's is under way."""
+        current = self._pass
+        if current is not None and current.wave == wave and current.error is None:
+            return current
+        if current is not None and not current.ended:
+            return None
+        self._pass = started = _Pass(wave)
+        arguments = (started, policy_version, size)
+        threading.Thread(target=self._run, args=arguments, name=f"sampling {wave}", daemon=True).start()
+        return started
+
+    def _run(self, current: _Pass, policy_version: int, size: int) -> None:
+        error: BaseException | None = None
+        try:
+            for solution in self._agent(current.wave, policy_version, size):
+                with self._changed:
+                    current.solutions[solution.solution_id] = solution
+                    self._changed.notify_all()
+                if self._cancelled():
+                    break
+        except BaseException as raised:  # told to those who wait
+            error = raised
+        finally:
+            with self._changed:
+                current.error, current.ended = error, True
+                self._changed.notify_all()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from mlrl_core.config.base import Section
 
@@ -66,11 +67,46 @@ class SamplingConfig(Section):
 
 
 class GenerationConfig(Section):
-    """``batch_size`` is how many responses one in-process forward pass samples side by side."""
+    """Where responses are sampled: ``transformers`` in this process, or ``vllm``, by servers.
 
-    backend: Literal["transformers"] = "transformers"
+    ``batch_size`` is how many responses one in-process forward pass samples side by side; the rest is for ``vllm``.
+    ``servers``: one entry each, ``cuda:0``, ``cpu`` or ``cpu:0-3`` (these cores) for one that the run starts and ends,
+    or the URL of one that it uses as it finds it; none = one on the CPU. ``port`` is the first one's, the others
+    follow; 0 = any. ``python`` is the interpreter with vLLM (empty: what `make vllm` has made); ``command`` stands for
+    interpreter and module together, in a container for example. ``dtype`` empty = the policy's. ``max_in_flight`` is
+    of one server.
+    """
+
+    backend: Literal["transformers", "vllm"] = "transformers"
     batch_size: int = Field(32, ge=1, le=1024)
     request_deadline_s: float = Field(600, gt=0)
+    servers: tuple[str, ...] = ()
+    port: int = Field(0, ge=0, le=65535)
+    python: str = ""
+    command: tuple[str, ...] = ()
+    dtype: Literal["", "float32", "bfloat16"] = ""
+    kv_cache_gb: float = Field(2.0, ge=1)  # on the CPU; on a GPU the server takes what is left
+    max_in_flight: int = Field(64, ge=1, le=1024)
+    start_deadline_s: float = Field(300, gt=0)
+
+    @field_validator("servers")
+    @classmethod
+    def _known_places(cls, servers: tuple[str, ...]) -> tuple[str, ...]:
+        for each in servers:
+            if not re.fullmatch(r"https?://[^/\s]+/?|cuda:\d+|cpu(:[\d,-]+)?", each):
+                raise ValueError(f"'{each}' is no server: write cuda:0, cpu, cpu:0-3 or a URL such as http://host:8000")
+        if len(set(servers)) < len(servers):
+            raise ValueError(f"{list(servers)} names a device or server twice: leave one out")
+        return servers
+
+    @property
+    def pass_deadline_s(self) -> float:
+        """For one pass over a wave; a server may have to be started anew meanwhile, and a request repeated."""
+        return (
+            self.request_deadline_s
+            if self.backend == "transformers"
+            else 2 * self.request_deadline_s + (self.start_deadline_s)
+        )
 
 
 class WarmstartConfig(Section):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -31,19 +31,24 @@ class InProcessGenerator:
         self._merger.merge(adapter_dir)
         self._version = version
 
-    def generate(self, requests: Sequence[GenerationRequest], policy_version: int) -> list[Generated]:
+    def generate(self, requests: Sequence[GenerationRequest], policy_version: int) -> Iterator[Generated]:
         if policy_version != self._version:
             raise ValueError(f"version {policy_version} was asked for but version {self._version} is loaded")
-        results: list[Generated] = []
-        for start in range(0, len(requests), self._batch_size):
-            results += self._sample(requests[start : start + self._batch_size])
-        return results
+        return self._batches(requests, policy_version)
+
+    def metrics(self) -> dict[str, float]:
+        return {}
 
     def close(self) -> None:
         del self._model
 
+    def _batches(self, requests: Sequence[GenerationRequest], version: int) -> Iterator[Generated]:
+        """In the order of the requests, a batch at a time."""
+        for start in range(0, len(requests), self._batch_size):
+            yield from self._sample(requests[start : start + self._batch_size], version)
+
     @torch.inference_mode()
-    def _sample(self, requests: Sequence[GenerationRequest]) -> list[Generated]:
+    def _sample(self, requests: Sequence[GenerationRequest], version: int) -> list[Generated]:
         """One batch. Rows that have ended leave it, so that the last long response does not pay for the others."""
         began = time.monotonic()
         limit = self._sampling.max_new_tokens
@@ -89,6 +94,7 @@ class InProcessGenerator:
                 log_probs=tuple(log_probs[row]),
                 finish_reason="stop" if tokens[row][-1] == self._end_id else "length",
                 seconds=seconds[row],
+                policy_version=version,
             )
             for row, request in enumerate(requests)
         ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -22,13 +22,15 @@ class GenerationRequest:
 @dataclass(frozen=True, slots=True)
 class Generated:
     """``response_ids`` ends with the end-of-sequence token when ``finish_reason`` is ``stop``. ``log_probs`` has one
-    entry per response token: its log-probability at the sampling temperature, under the policy that sampled it."""
+    entry per response token: its log-probability at the sampling temperature, under ``policy_version``, which sampled
+    all of it."""
 
     solution_id: str
     response_ids: tuple[int, ...]
     log_probs: tuple[float, ...]
     finish_reason: FinishReason
     seconds: float
+    policy_version: int
 
 
 class Generator(Protocol):
@@ -38,8 +40,13 @@ class Generator(Protocol):
         """Make ``version`` (a peft adapter folder) the one that is sampled from."""
         ...
 
-    def generate(self, requests: Sequence[GenerationRequest], policy_version: int) -> list[Generated]:
-        """One result per request, in order. Raises ValueError when ``policy_version`` is not the loaded one."""
+    def generate(self, requests: Sequence[GenerationRequest], policy_version: int) -> Iterator[Generated]:
+        """One result per request as each is there, in any order. Raises ValueError when ``policy_version`` is not the
+        loaded one, InfraError when the infrastructure fails."""
+        ...
+
+    def metrics(self) -> dict[str, float]:
+        """Measures of sampling so far, under the keys of ``tracking.names``."""
         ...
 
     def close(self) -> None: ...

@@ -166,12 +166,16 @@ class Engine:
 
     def canary(self) -> tuple[list[int], list[float]]:
         """Fixed token ids and the policy's log-probabilities of all but the first of them, for whoever serves the
-        adapter to compare with."""
+        adapter to compare with: at temperature 1, at which servers give those of a prompt."""
         size = self.model.get_base_model().config.vocab_size
         ids = tuple((7919 * i + 1) % size for i in range(CANARY_TOKENS))
         row = BatchRow("canary", "", ids[:1], ids[1:], (0.0,) * (len(ids) - 1), 0, 0, 1, 0, "graded", "length")
         batch = TensorBatch.of([row])
-        log_probs = self.compute_log_probs(self.deal([row], [0], batch), batch)
+        sampling, self.network.temperature = self.network.temperature, 1.0
+        try:
+            log_probs = self.compute_log_probs(self.deal([row], [0], batch), batch)
+        finally:
+            self.network.temperature = sampling
         return list(ids), log_probs[0].tolist()
 
     def _old_values(self, packs: Sequence[Pack], batch: TensorBatch) -> Tensor:

@@ -36,7 +36,7 @@ class Manifest:
     created_at: float  # epoch seconds
     libraries: dict[str, str]
     canary_ids: list[int]  # fixed tokens ...
-    canary_log_probs: list[float]  # ... and what the policy says of all but the first
+    canary_log_probs: list[float]  # ... and what the policy says of all but the first, at temperature 1
 
 
 class VersionStore:

@@ -71,9 +71,9 @@ def main(folder: Path, mode: str, dtype: str, steps: int, tokens: int) -> None:
             parameter.copy_(stored[name.removeprefix("peft_model.").replace(".policy.", ".")])
     rows = rows_of(folder)
     loaded = resident_mb()
-    metrics = [engine.update(rows) for _ in range(steps + 1)]
+    metrics = [engine.update(rows) for _ in range(steps)]
     result = {
-        "seconds": [each["timing_s/train"] for each in metrics[1:] or metrics],
+        "seconds": [each["timing_s/train"] for each in metrics],
         "loaded_mb": loaded,
         "peak_mb": peak_mb(),
         "loss": metrics[0]["actor/pg_loss"],

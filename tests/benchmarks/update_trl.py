@@ -96,7 +96,7 @@ def main(folder: Path, dtype: str, steps: int, micro_batch: int) -> None:
         model.train()
         trained = [p for p in model.parameters() if p.requires_grad]
         loaded, seconds, losses, norms = resident_mb(), [], [], []
-        for _ in range(steps + 1):
+        for _ in range(steps):
             began = time.perf_counter()
             total = 0.0
             for part in parts:
@@ -109,7 +109,7 @@ def main(folder: Path, dtype: str, steps: int, micro_batch: int) -> None:
             seconds.append(time.perf_counter() - began)
             losses.append(total)
     result = {
-        "seconds": seconds[1:] or seconds,
+        "seconds": seconds,
         "loaded_mb": loaded,
         "peak_mb": peak_mb(),
         "loss": losses[0],
@@ -119,5 +119,5 @@ def main(folder: Path, dtype: str, steps: int, micro_batch: int) -> None:
 
 
 if __name__ == "__main__":
-    place, _, dtype, steps, size = sys.argv[1:]
+    place, dtype, steps, size = sys.argv[1:]
     main(Path(place), dtype, int(steps), int(size))

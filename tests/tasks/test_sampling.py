@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -53,16 +54,47 @@ def test_a_failed_pass_is_repeated_by_the_next_task_that_asks() -> None:
 
 def test_waiting_ends_at_the_deadline_and_at_once_when_stopped() -> None:
     sampler = WaveSampler(_Agent(1.5), lambda: False, 0.3)
-    leader = threading.Thread(target=sampler.solution, args=(1, 0, 4, solution_id_of(1, 0)))
-    leader.start()
-    time.sleep(0.1)
     began = time.monotonic()
-    with pytest.raises(InfraError, match="not sampled within"):
-        sampler.solution(1, 0, 4, solution_id_of(1, 1))
+    for slot in (0, 1):
+        with pytest.raises(InfraError, match="not sampled within"):
+            sampler.solution(1, 0, 4, solution_id_of(1, slot))
     assert time.monotonic() - began < 1
-    leader.join(5)
+    sampler.close(5)
+    assert sampler.solution(1, 0, 4, solution_id_of(1, 1)).slot == 1  # it came too late, not never
     with pytest.raises(Interrupted):
         WaveSampler(_Agent(), lambda: True, 10).solution(1, 0, 4, solution_id_of(1, 0))
+
+
+def test_a_solution_is_given_out_before_the_wave_is_complete() -> None:
+    others = threading.Event()
+
+    def agent(wave: int, policy_version: int, size: int) -> Iterator[Solution]:
+        yield experience(wave, 1).solution
+        assert others.wait(10)
+        yield experience(wave, 0).solution
+
+    sampler = WaveSampler(agent, lambda: False, 10)
+    assert sampler.solution(1, 0, 2, solution_id_of(1, 1)).slot == 1
+    others.set()
+    assert sampler.solution(1, 0, 2, solution_id_of(1, 0)).slot == 0
+
+
+def test_waves_are_sampled_one_after_the_other() -> None:
+    active, most = 0, 0
+
+    def agent(wave: int, policy_version: int, size: int) -> Iterator[Solution]:
+        nonlocal active, most
+        active += 1
+        most = max(most, active)
+        time.sleep(0.2)
+        yield experience(wave, 0).solution
+        active -= 1
+
+    sampler = WaveSampler(agent, lambda: False, 10)
+    with ThreadPoolExecutor(3) as pool:
+        got = list(pool.map(lambda wave: sampler.solution(wave, 0, 1, solution_id_of(wave, 0)).wave, (1, 2, 3)))
+    assert got == [1, 2, 3]
+    assert most == 1
 
 
 def test_the_agent_keeps_the_samplers_own_numbers() -> None:
@@ -71,8 +103,13 @@ def test_the_agent_keeps_the_samplers_own_numbers() -> None:
     class Fixed:
         def load_version(self, version: int, adapter_dir: Path) -> None: ...
         def close(self) -> None: ...
-        def generate(self, requests: list[GenerationRequest], policy_version: int) -> list[Generated]:
-            return [Generated(r.solution_id, (r.seed % 7, 9), (-0.5, -0.25), "stop", 1.5) for r in requests]
+        def metrics(self) -> dict[str, float]:
+            return {}
+
+        def generate(self, requests: Sequence[GenerationRequest], policy_version: int) -> Iterator[Generated]:
+            """In another order than asked; one version could not be loaded."""
+            used = min(policy_version, 3)
+            return (Generated(r.solution_id, (r.seed % 7, 9), (-0.5, -0.25), "stop", 1.5, used) for r in requests[::-1])
 
     config = load_config("nano", ["wave_size=3", "batch.size=3", "seed=5"])
     prompts = [
@@ -83,7 +120,7 @@ def test_the_agent_keeps_the_samplers_own_numbers() -> None:
     agent = PolicyAgent(
         config, Fixed(), lambda wave, size: prompts, lambda ids: f"a plan\n```python\nprint({ids[0]})\n```"
     )
-    solutions = agent(4, 3, 3)
+    solutions = sorted(agent(4, 4, 3), key=lambda each: each.slot)
     assert [s.solution_id for s in solutions] == ["00004-000", "00004-001", "00004-002"]
     assert len({s.seed for s in solutions}) == 3
     first = solutions[0]

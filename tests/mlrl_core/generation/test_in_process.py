@@ -92,7 +92,7 @@ def test_a_row_does_not_depend_on_what_is_sampled_beside_it(backbone: Path, adap
 def test_responses_end_where_the_policy_ends_them(backbone: Path, adapters: list[Path]) -> None:
     sampler = generator(backbone, limit=5)
     sampler.load_version(0, adapters[0])
-    results = sampler.generate(requests(64), 0)
+    results = list(sampler.generate(requests(64), 0))
     assert {r.finish_reason for r in results} == {"stop", "length"}
     for result in results:
         assert END not in result.response_ids[:-1]
@@ -106,7 +106,7 @@ def test_first_tokens_follow_the_distribution(backbone: Path, adapters: list[Pat
     count = 4000
     sampler = generator(backbone, limit=1, batch=1000)
     sampler.load_version(0, adapters[0])
-    results = sampler.generate([GenerationRequest(f"s{4 * i}", PROMPTS[0], i) for i in range(count)], 0)
+    results = list(sampler.generate([GenerationRequest(f"s{4 * i}", PROMPTS[0], i) for i in range(count)], 0))
     model = PeftModel.from_pretrained(LlamaForCausalLM.from_pretrained(backbone), adapters[0]).eval()
     with torch.no_grad():
         shares = torch.softmax(model(torch.tensor([PROMPTS[0]])).logits[0, -1] / 0.7, -1).tolist()
@@ -119,11 +119,11 @@ def test_first_tokens_follow_the_distribution(backbone: Path, adapters: list[Pat
 def test_going_back_to_a_version_gives_the_same_bits(backbone: Path, adapters: list[Path]) -> None:
     sampler = generator(backbone)
     sampler.load_version(0, adapters[0])
-    before = sampler.generate(requests(8), 0)
+    before = list(sampler.generate(requests(8), 0))
     sampler.load_version(1, adapters[1])
-    between = sampler.generate(requests(8), 1)
+    between = list(sampler.generate(requests(8), 1))
     sampler.load_version(2, adapters[0])
-    after = sampler.generate(requests(8), 2)
+    after = list(sampler.generate(requests(8), 2))
     assert [(r.response_ids, r.log_probs) for r in before] == [(r.response_ids, r.log_probs) for r in after]
     assert [r.log_probs for r in before] != [r.log_probs for r in between]
 
@@ -131,10 +131,10 @@ def test_going_back_to_a_version_gives_the_same_bits(backbone: Path, adapters: l
 def test_another_version_than_the_loaded_one_is_refused(backbone: Path, adapters: list[Path]) -> None:
     sampler = generator(backbone)
     with pytest.raises(ValueError, match="version 0"):
-        sampler.generate(requests(1), 0)
+        list(sampler.generate(requests(1), 0))
     sampler.load_version(3, adapters[0])
     with pytest.raises(ValueError, match=r"version 2 .* version 3"):
-        sampler.generate(requests(1), 2)
+        list(sampler.generate(requests(1), 2))
 
 
 def test_a_folder_without_an_adapter_is_named(backbone: Path, tmp_path: Path) -> None:

@@ -124,7 +124,8 @@ def test_a_group_of_two_dies_and_goes_on_as_one(
         ranks = client.processes()
         assert len(ranks) == 2
         ranks[1].kill()
-        with pytest.raises(InfraError, match="learner ended"):
+        # Which is seen first, the end of the group or the other rank's broken connection, is chance.
+        with pytest.raises(InfraError, match=r"learner (ended|failed in update 2)"):
             client.update(2, batches[1], digests[1], 1)
         assert not any(rank.is_running() for rank in ranks)
         assert client.update(2, batches[1], digests[1], 1).version == 2

@@ -26,7 +26,7 @@ def main(folder: Path) -> None:
                 print(*{client.pid, *(rank.pid for rank in client.processes())}, flush=True)
                 client.update(number, path, batch_digest(read_batch(path)), number - 1)
             except InfraError as error:
-                print(f"# {error}", flush=True)
+                print("#", repr(str(error)), flush=True)  # one line, however many the error has
                 client._starts.clear()  # this test kills more often than a run may fail
     finally:
         client.shutdown()

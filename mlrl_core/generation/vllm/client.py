@@ -1,0 +1,208 @@
+"""One vLLM server over HTTP. Every call has a deadline, and says by its error whether to repeat it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from mlrl_core.errors import InfraError
+from mlrl_core.records import FinishReason
+
+BASE = "base"  # what the model without an adapter is called on servers that are started here
+_SHORT_S = 10.0  # for what a healthy server answers at once
+_ADAPTER_S = 60.0
+
+
+class RefusedError(Exception):
+    """The server is well and says no: the same request again gets the same answer."""
+
+
+class PoisonedError(InfraError):
+    """The server computes no numbers any more, and only a restart cures that."""
+
+
+class UnknownModelError(RefusedError):
+    """The server knows no adapter of that name: it has to be loaded (again)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """``root`` is the model's folder as the server sees it; ``max_context`` counts prompt and response tokens."""
+
+    name: str
+    root: str
+    max_context: int
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """Sampled ids and, one for each, their log-probabilities at the sampling temperature."""
+
+    ids: tuple[int, ...]
+    log_probs: tuple[float, ...]
+    finish_reason: FinishReason
+
+
+class ServerClient:
+    """Callable from any thread. Raises InfraError where another try, or another server, may help, RefusedError
+    otherwise."""
+
+    def __init__(self, url: str, connections: int = 512) -> None:
+        self.url = url.rstrip("/")
+        limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
+        # The environment's proxies are for the world outside; servers are near.
+        self._http = httpx.Client(base_url=self.url, limits=limits, trust_env=False)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def is_healthy(self) -> bool:
+        """Whether the server takes requests now."""
+        try:
+            return self._http.get("/health", timeout=_SHORT_S).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def version(self) -> str:
+        """The version of vLLM that serves."""
+        return str(self._get("/version")["version"])
+
+    def models(self) -> tuple[ServedModel, frozenset[str]]:
+        """The base model, and the names of all adapters that were loaded. Raises RefusedError for no vLLM server."""
+        try:
+            entries = self._get("/v1/models")["data"]
+            base = next(each for each in entries if each.get("parent") is None)
+            names = frozenset(str(each["id"]) for each in entries if each is not base)
+            return ServedModel(str(base["id"]), str(base["root"]), int(base["max_model_len"])), names
+        except (KeyError, TypeError, ValueError, StopIteration):
+            raise RefusedError("no vLLM server answers there") from None
+
+    def load_adapter(self, name: str, folder: Path) -> None:
+        """Load the adapter in ``folder`` (absolute, as the server sees it). Loading a name again changes nothing."""
+        try:
+            self._send("/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(folder)}, _ADAPTER_S)
+        except InfraError as error:
+            if self.is_healthy():  # a rank too high, DoRA and the like are answered by 500
+                raise RefusedError(str(error)) from None
+            raise
+        except RefusedError as error:
+            if "already been loaded" not in str(error):
+                raise
+
+    def unload_adapter(self, name: str) -> None:
+        """Forget an adapter; requests that run with it end as they began. Raises UnknownModelError."""
+        self._send("/v1/unload_lora_adapter", {"lora_name": name}, _ADAPTER_S)
+
+    def complete(
+        self,
+        model: str,
+        prompt: Sequence[int],
+        *,
+        max_tokens: int,
+        temperature: float,
+        seed: int | None = None,
+        allowed: Sequence[int] | None = None,
+        deadline_s: float,
+    ) -> Completion:
+        """Sample after ``prompt``. ``allowed``: the only ids that may be sampled, and the log-probabilities are then
+        among them. What would alter the distribution is switched off by value: a server fills what is left out from
+        the model's own file."""
+        body: dict[str, Any] = {
+            "model": model,
+            "prompt": list(prompt),
+            "max_tokens": max_tokens,
+            "temperature": temperature,
+            "top_p": 1.0,
+            "top_k": 0,
+            "min_p": 0.0,
+            "repetition_penalty": 1.0,
+            "presence_penalty": 0.0,
+            "frequency_penalty": 0.0,
+            "seed": seed,
+            "logprobs": 0,
+            "return_token_ids": True,
+            "skip_special_tokens": False,
+        }
+        if allowed is not None:
+            body["allowed_token_ids"] = list(allowed)
+        answer = self._send("/v1/completions", body, deadline_s)
+        try:
+            choice = answer["choices"][0]
+            reason = choice["finish_reason"]
+            ids = tuple(int(token) for token in choice["token_ids"])
+            log_probs = tuple(float(value) for value in choice["logprobs"]["token_logprobs"])
+            if choice["prompt_token_ids"] != list(prompt):
+                raise InfraError(f"{self.url}: the server has read another prompt than the one that was sent")
+        except (KeyError, IndexError, TypeError, ValueError):
+            raise InfraError(f"{self.url}: the answer to a completion is not as expected") from None
+        if len(ids) != len(log_probs) or not ids:
+            raise InfraError(f"{self.url}: {len(ids)} tokens with {len(log_probs)} log-probabilities")
+        if not all(map(math.isfinite, log_probs)):
+            raise PoisonedError(f"{self.url}: log-probabilities that are no numbers")
+        if reason not in ("stop", "length"):
+            raise InfraError(f"{self.url}: a completion ended by {reason}")
+        return Completion(ids, log_probs, "stop" if reason == "stop" else "length")
+
+    def prompt_log_probs(self, model: str, ids: Sequence[int], deadline_s: float = _ADAPTER_S) -> list[float]:
+        """Log-probabilities of all ``ids`` but the first, at temperature 1."""
+        body = {
+            "model": model,
+            "prompt": list(ids),
+            "max_tokens": 1,
+            "temperature": 1.0,
+            "prompt_logprobs": 0,
+            "seed": 0,
+        }
+        answer = self._send("/v1/completions", body, deadline_s)
+        try:
+            rows = answer["choices"][0]["prompt_logprobs"][1:]
+            return [float(row[str(token)]["logprob"]) for row, token in zip(rows, ids[1:], strict=True)]
+        except (KeyError, IndexError, TypeError, ValueError):
+            raise InfraError(f"{self.url}: the answer to a canary is not as expected") from None
+
+    def _get(self, path: str) -> Any:
+        try:
+            response = self._http.get(path, timeout=_SHORT_S)
+        except httpx.HTTPError as error:
+            raise InfraError(f"{self.url}: {_reason(error)}") from None
+        if response.status_code != 200:
+            raise RefusedError(f"{path} answers {response.status_code}")
+        try:
+            return response.json()
+        except ValueError:
+            raise RefusedError(f"{path} answers no JSON") from None
+
+    def _send(self, path: str, body: dict[str, Any], deadline_s: float) -> Any:
+        try:
+            response = self._http.post(path, json=body, timeout=httpx.Timeout(deadline_s, connect=_SHORT_S))
+        except httpx.HTTPError as error:
+            raise InfraError(f"{self.url}: {_reason(error)} ({path})") from None
+        if response.status_code == 200:
+            return response.json() if path == "/v1/completions" else None
+        message = _message(response)
+        if response.status_code == 404:
+            raise UnknownModelError(message)
+        if "Out of range float values" in message:
+            raise PoisonedError(f"{self.url}: the server computes no numbers any more: {message}")
+        if response.status_code < 500:
+            raise RefusedError(message)
+        raise InfraError(f"{self.url}: {path} answers {response.status_code}: {message}")
+
+
+def _reason(error: httpx.HTTPError) -> str:
+    return str(error) or type(error).__name__
+
+
+def _message(response: httpx.Response) -> str:
+    """What the server says, in one line."""
+    try:
+        text = str(response.json()["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        text = response.text
+    return " ".join(text.split())[:300]

@@ -1,0 +1,72 @@
+"""The servers' base model as the instrumenters use it (``instrumentation.FrozenModel``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mlrl_core.agent.encoding import chat_prompt_ids, load_tokenizer, neutralised
+from mlrl_core.generation.vllm.client import BASE, Completion
+from mlrl_core.generation.vllm.generator import VllmGenerator
+from mlrl_core.generation.vllm.server import Server
+from mlrl_core.instrumentation.frozen import FrozenModelError
+
+
+class ServedFrozenModel:
+    """Greedy answers of the model without any adapter; questions run beside the policy's sampling.
+
+    The same choices as ``TransformersModel`` makes, token by token among those that are still possible: a server's own
+    constrained decoding would also allow a choice to be spelt in tokens that the model never uses for it.
+    """
+
+    def __init__(self, generator: VllmGenerator, max_context: int, deadline_s: float = 600.0) -> None:
+        self._generator = generator
+        self._limit = max_context
+        self._deadline_s = deadline_s
+        self._tokenizer = load_tokenizer(generator.backbone_dir)
+
+    def choose(self, instruction: str, start: str, choices: Sequence[str]) -> int:
+        """See ``FrozenModel.choose``. Raises FrozenModelError when the question is too long, InfraError when no server
+        answers."""
+        options = [self._encode(choice) for choice in choices]
+        prompt = self._prompt(instruction, start)
+        self._check(len(prompt) + max(map(len, options)))
+        left = list(range(len(options)))
+        depth = 0
+        while len(left) > 1:
+            ended = [each for each in left if len(options[each]) == depth]
+            if ended:  # a choice that begins others, or two that are the same
+                return ended[0]
+            allowed = sorted({options[each][depth] for each in left})
+            token = allowed[0]
+            if len(allowed) > 1:
+                token = self._ask([*prompt, *options[left[0]][:depth]], 1, allowed).ids[0]
+            left = [each for each in left if options[each][depth] == token]
+            depth += 1
+        return left[0]
+
+    def complete(self, instruction: str, start: str, max_tokens: int) -> tuple[str, bool]:
+        """See ``FrozenModel.complete``. Raises as ``choose`` does."""
+        prompt = self._prompt(instruction, start)
+        self._check(len(prompt) + 1)
+        answer = self._ask(prompt, min(max_tokens, self._limit - len(prompt)), None)
+        ended = answer.finish_reason == "stop"
+        ids = answer.ids[:-1] if ended else answer.ids
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=True)), ended
+
+    def _ask(self, prompt: Sequence[int], max_tokens: int, allowed: Sequence[int] | None) -> Completion:
+        def ask(server: Server) -> Completion:
+            return server.client.complete(
+                BASE, prompt, max_tokens=max_tokens, temperature=0.0, allowed=allowed, deadline_s=self._deadline_s
+            )
+
+        return self._generator.call(ask, self._deadline_s)
+
+    def _prompt(self, instruction: str, start: str) -> list[int]:
+        return [*chat_prompt_ids(self._tokenizer, instruction), *self._encode(start)]
+
+    def _encode(self, text: str) -> list[int]:
+        return list(self._tokenizer(neutralised(self._tokenizer, text), add_special_tokens=False)["input_ids"])
+
+    def _check(self, tokens: int) -> None:
+        if tokens >= self._limit:
+            raise FrozenModelError(f"{tokens} tokens are more than the model's {self._limit}")

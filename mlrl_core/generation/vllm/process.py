@@ -1,0 +1,202 @@
+"""The process of one vLLM server that is started here: how it is called, how it starts, and that it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from mlrl_core.config import RunConfig
+from mlrl_core.errors import InfraError, MlrlError
+from mlrl_core.generation.vllm import keeper
+from mlrl_core.generation.vllm.adapters import served_rank
+from mlrl_core.generation.vllm.client import BASE, ServerClient
+from mlrl_core.generation.vllm.environment import find_python
+
+HOST = "127.0.0.1"  # never a public address: the server loads any folder that it is told to
+SLOTS = 3  # adapters: the current one, the one before with requests in flight, the next one
+_END_S = keeper.TERM_S + 2 * keeper.KILL_S + 5.0
+_POLL_S = 0.1
+_TEMPLATE_TOKENS = 512  # what a chat template adds to a prompt, and more
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSpec:
+    """What one server is started with. ``device`` is ``cpu``, ``cpu:0-3`` (these cores) or ``cuda:1``."""
+
+    device: str
+    port: int  # 0 = any that is free
+    model: Path
+    dtype: str
+    max_rank: int
+    max_context: int
+    kv_cache_gb: float
+    python: Path
+    command: tuple[str, ...]
+
+    @classmethod
+    def of(cls, config: RunConfig, device: str, port: int, model: Path) -> ServerSpec:
+        """The server that a run's configuration asks for. Raises MlrlError where it can't be served."""
+        generation = config.generation
+        return cls(
+            device=device,
+            port=port,
+            model=model.absolute(),
+            dtype=generation.dtype or config.policy.dtype,
+            max_rank=served_rank(config.policy.lora.r),
+            max_context=needed_context(config, model),
+            kv_cache_gb=generation.kv_cache_gb,
+            python=Path(sys.executable) if generation.command else find_python(generation.python),
+            command=generation.command,
+        )
+
+    def arguments(self, port: int) -> list[str]:
+        """The whole command line. The module is called, not the console script: on CPU that one fails."""
+        program = [str(self.python), "-m", "vllm.entrypoints.openai.api_server"]
+        return [
+            *(self.command or program),
+            *("--model", str(self.model), "--served-model-name", BASE, "--host", HOST, "--port", str(port)),
+            *("--dtype", self.dtype, "--max-model-len", str(self.max_context)),
+            *("--enable-lora", "--max-lora-rank", str(self.max_rank), "--max-loras", str(SLOTS)),
+            *("--logprobs-mode", "processed_logprobs", "--generation-config", "vllm"),
+            *(("--enforce-eager",) if self.device.startswith("cpu") else ()),
+        ]
+
+    def environment(self) -> dict[str, str]:
+        """Variables of the server beside those of this process."""
+        kind, _, part = self.device.partition(":")
+        made = {
+            "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
+            "VLLM_NO_USAGE_STATS": "1",
+            "HF_HUB_OFFLINE": "1",
+            "PYTHONUNBUFFERED": "1",
+        }
+        if kind == "cuda":
+            return made | {"CUDA_VISIBLE_DEVICES": part or "0"}
+        made["VLLM_CPU_KVCACHE_SPACE"] = f"{max(1, round(self.kv_cache_gb))}"
+        return made | ({"VLLM_CPU_OMP_THREADS_BIND": part} if part else {})
+
+
+class ServerProcess:
+    """One server, started and ended here. It also ends when this process dies in any way (``keeper``)."""
+
+    def __init__(self, spec: ServerSpec, log: Path) -> None:
+        self.spec, self.log = spec, log
+        self._keeper: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+        self.url = ""
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the keeper, while the server lives."""
+        return self._keeper.pid if self._keeper is not None and self._keeper.poll() is None else None
+
+    def spawn(self) -> None:
+        """Start the process; ``wait_ready`` says when it serves. Raises MlrlError when the port is taken."""
+        port = free_port(self.spec.port)
+        self.url = f"http://{HOST}:{port}"
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log, self._lock:
+            self._keeper = self._start(port, log)
+
+    def wait_ready(self, client: ServerClient, deadline_s: float, cancelled: threading.Event | None = None) -> None:
+        """Wait until the server answers, then let it sample once, which it is slow at. Ends it where that fails.
+
+        Raises InfraError when it dies, or takes longer than ``deadline_s`` seconds.
+        """
+        end = time.monotonic() + deadline_s
+        try:
+            while not client.is_healthy():
+                if self.pid is None:
+                    raise InfraError(f"the vLLM server at {self.url} ended while starting; {self.last_words()}")
+                if time.monotonic() > end:
+                    raise InfraError(
+                        f"the vLLM server at {self.url} was not ready within {deadline_s:g} s; {self.last_words()}"
+                    )
+                if cancelled is not None and cancelled.wait(_POLL_S):
+                    raise InfraError("the start of the vLLM server was given up")
+                time.sleep(_POLL_S)
+            left = max(end - time.monotonic(), 1.0)
+            try:
+                client.complete(BASE, (1, 2), max_tokens=2, temperature=1.0, seed=0, deadline_s=left)
+            except (InfraError, ValueError) as error:
+                raise InfraError(f"the vLLM server at {self.url} can't sample: {error}; {self.last_words()}") from None
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End the server and all its processes, from any thread; safe to repeat."""
+        with self._lock:
+            process = self._keeper
+            if process is None or process.poll() is not None:
+                return
+            if process.stdin is not None:
+                with contextlib.suppress(OSError):
+                    process.stdin.close()
+            try:
+                process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()  # the server has its death signal from it
+                process.wait(_END_S)
+
+    def last_words(self, lines: int = 3) -> str:
+        """The last errors in the log, or its last lines, in one line."""
+        try:
+            text = self.log.read_text(errors="replace").splitlines()[-400:]
+        except OSError:
+            return "it left no log"
+        telling = [line for line in text if "Error:" in line or "error:" in line] or text
+        return f"log {self.log}: " + " | ".join(line.strip()[-200:] for line in telling[-lines:])
+
+    def _start(self, port: int, log: IO[bytes]) -> subprocess.Popen[bytes]:
+        command = [sys.executable, str(Path(keeper.__file__)), *self.spec.arguments(port)]
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **self.spec.environment()},
+            start_new_session=True,
+        )
+
+
+def free_port(wanted: int) -> int:
+    """``wanted``, or any free port for 0. Raises MlrlError when it is taken."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, wanted))
+        except OSError:
+            raise MlrlError(
+                f"generation.port = {wanted}: port {wanted} is taken by another program: set another, or 0 for any"
+            ) from None
+        return int(probe.getsockname()[1])
+
+
+def needed_context(config: RunConfig, model: Path) -> int:
+    """Tokens of prompt and response that a server has room for. Raises MlrlError where the model has less."""
+    import json
+
+    response = config.sampling.max_new_tokens
+    needed = config.prompt.max_tokens + _TEMPLATE_TOKENS + response
+    if config.instrument.asks_model and not config.instrument.model:
+        needed += 2 * response  # the program, and the program again with its milestones
+    try:
+        limit = int(json.loads((model / "config.json").read_text()).get("max_position_embeddings", needed))
+    except (OSError, ValueError) as error:
+        raise MlrlError(f"{model}: no model of transformers ({error})") from None
+    least = config.prompt.max_tokens + response
+    if least > limit:
+        raise MlrlError(
+            f"prompt.max_tokens + sampling.max_new_tokens = {least}, but the model's context is {limit} tokens: "
+            "lower one of them"
+        )
+    return min(needed, limit)

@@ -1,0 +1,104 @@
+"""Generation by a vLLM server: ``python -m tests.benchmarks.generation``.
+
+Throughput through the run's own way (agent-side stream of ``VllmGenerator``) against the same requests sent straight to
+the server, in turn, best of ``--rounds`` each; and the time from the push of a version, canary included, to the first
+token sampled from it. The shapes of SmolLM2-135M with random weights unless ``--model`` names a folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from mlrl_core.agent.encoding import load_tokenizer
+from mlrl_core.generation import GenerationRequest
+from mlrl_core.generation.vllm.client import ServerClient
+from mlrl_core.generation.vllm.generator import VllmGenerator
+from mlrl_core.nano.shipped import shipped_dir
+from tests.benchmarks.update import SMOLLM2
+from tests.integration.vllm_fakes import run_config, save_version
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", type=Path, help="a folder of transformers")
+    parser.add_argument("--requests", type=int, default=32)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--pushes", type=int, default=3)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        model = options.model or _random_model(folder / "model")
+        adapters = [save_version(model, folder / f"{n:05d}", n) for n in range(options.pushes + 1)]
+        config = run_config(model, "generation.dtype=bfloat16", max_new_tokens=options.tokens)
+        generator = VllmGenerator(config, model, folder / "run")
+        try:
+            print(json.dumps(_measure(generator, adapters, options), indent=2))
+        finally:
+            generator.close()
+
+
+def _measure(generator: VllmGenerator, adapters: list[Path], options: argparse.Namespace) -> dict[str, object]:
+    generator.load_version(0, adapters[0])
+    requests = [
+        GenerationRequest(f"s{i}", tuple(2 + (7 * i + j) % 90 for j in range(64)), seed=i)
+        for i in range(options.requests)
+    ]
+    list(generator.generate(requests[:4], 0))
+    straight, through = [], []
+    for _ in range(options.rounds):
+        straight.append(_straight(generator, requests, options.tokens))
+        began = time.monotonic()
+        tokens = sum(len(answer.response_ids) for answer in generator.generate(requests, 0))
+        through.append(tokens / (time.monotonic() - began))
+    pushes = []
+    for version in range(1, options.pushes + 1):
+        began = time.monotonic()
+        generator.load_version(version, adapters[version])
+        client, name = generator.servers[0].client, f"run-v{version:06d}"
+        client.complete(name, (2, 3, 4), max_tokens=1, temperature=1.0, seed=0, deadline_s=60)
+        pushes.append(time.monotonic() - began)
+    return {
+        "straight_tok_s": [round(each, 1) for each in straight],
+        "through_tok_s": [round(each, 1) for each in through],
+        "ratio_of_best": round(max(through) / max(straight), 3),
+        "push_to_first_token_s": [round(each, 3) for each in pushes],
+    }
+
+
+def _straight(generator: VllmGenerator, requests: list[GenerationRequest], tokens: int) -> float:
+    """Tokens per second of the same requests by a bare client with as many connections."""
+    client = ServerClient(generator.servers[0].url)
+    name = "run-v000000"
+
+    def one(request: GenerationRequest) -> int:
+        answer = client.complete(
+            name, request.prompt_ids, max_tokens=tokens, temperature=0.7, seed=request.seed, deadline_s=300
+        )
+        return len(answer.ids)
+
+    with ThreadPoolExecutor(len(requests)) as pool:
+        began = time.monotonic()
+        total = sum(pool.map(one, requests))
+        return total / (time.monotonic() - began)
+
+
+def _random_model(folder: Path) -> Path:
+    torch.manual_seed(0)
+    LlamaForCausalLM(LlamaConfig(**SMOLLM2, tie_word_embeddings=True, bos_token_id=1, eos_token_id=2)).to(
+        torch.bfloat16
+    ).save_pretrained(folder)
+    load_tokenizer(shipped_dir()).save_pretrained(folder)
+    return folder
+
+
+if __name__ == "__main__":
+    main()
