@@ -27,8 +27,8 @@ EXIT_INTERRUPTED = 130
 
 
 @contextmanager
-def stoppable(cancel: threading.Event, run: RunDirectory) -> Iterator[None]:
-    """Turn signals into ``cancel`` while inside.
+def stoppable(cancel: threading.Event, run: RunDirectory, again: str = "") -> Iterator[None]:
+    """Turn signals into ``cancel`` while inside. ``again``: the command that goes on, if not ``mlrl train --resume``.
 
     Every flow's body needs this: Prefect installs its own handlers at the start of each flow, which would end the
     wait for running programs only when they have ended by themselves. Outside the main thread signals are the
@@ -40,10 +40,10 @@ def stoppable(cancel: threading.Event, run: RunDirectory) -> Iterator[None]:
 
     def on_signal(number: int, frame: types.FrameType | None) -> None:
         if cancel.is_set():
-            _end_hard(run)
+            _end_hard(run, again)
         cancel.set()
         # Armed until the process is gone: closing stores and servers can hang as well as what comes before.
-        timer = threading.Timer(_GRACE_S, _end_hard, [run])
+        timer = threading.Timer(_GRACE_S, _end_hard, [run, again])
         timer.daemon = True
         timer.start()
 
@@ -55,10 +55,10 @@ def stoppable(cancel: threading.Event, run: RunDirectory) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _end_hard(run: RunDirectory) -> None:
+def _end_hard(run: RunDirectory, again: str) -> None:
     try:
         write_state(run, read_state(run).ended("interrupted"))
-        sys.stderr.write(f"\nended at once; go on by: mlrl train --resume {run.path}\n")
+        sys.stderr.write(f"\nended at once; go on by: {again or f'mlrl train --resume {run.path}'}\n")
         resources = find_resources(str(run.path))
         if resources is not None:  # containers are no children of this process
             closing = threading.Thread(target=resources.sandbox.close, daemon=True)

@@ -74,6 +74,22 @@ def report(run: Annotated[Path, typer.Argument(help="Run directory.")], as_json:
 
 
 @app.command()
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="Run directory.")],
+    version: Annotated[
+        list[int] | None, typer.Option(help="Version; repeatable. The first and the newest if not given.")
+    ] = None,
+    solutions: Annotated[int, typer.Option(help="Fresh solutions of each version.")] = 64,
+    as_json: _Json = False,
+) -> None:
+    """Sample, run and grade fresh solutions of versions of a run: on the answers that rewards never saw, where the
+    run splits them (reward.report_split), else on all."""
+    from mlrl_core.commands.evaluate import evaluate as run_evaluate
+
+    raise typer.Exit(run_evaluate(run, version or (), solutions, as_json))
+
+
+@app.command()
 def doctor(
     profile: Annotated[str, typer.Option(help="Profile to check this machine for.")] = "nano", as_json: _Json = False
 ) -> None:

@@ -21,6 +21,6 @@ def generate(run_dir: str, competition: str, solution_id: str) -> str:
     if solution is None:
         wave = wave_of(solution_id)
         size = len(wave_ids(resources.run, resources.config, wave))
-        solution = resources.sampler.solution(wave, wave - 1, size, solution_id)
+        solution = resources.sampler.solution(wave, resources.version_of(wave), size, solution_id)
         work.put(solution)
     return "no_code" if solution.code is None else "program"

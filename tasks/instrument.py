@@ -34,7 +34,7 @@ def open_instrumenter(
         from mlrl_core.generation.vllm.generator import VllmGenerator
 
         assert isinstance(generator, VllmGenerator)
-        model = ServedFrozenModel(generator, generator.max_context, _MODEL_LIMIT_S)
+        model = ServedFrozenModel(generator.pool, backbone, _MODEL_LIMIT_S)
     elif settings.asks_model:
         from mlrl_core.generation.frozen import TransformersModel
 

@@ -28,8 +28,11 @@ _SAMPLING_ENDS_S = 30.0  # one batch of a pass in this process
 
 
 @contextmanager
-def open_resources(run: RunDirectory, cancel: threading.Event, listener: Listener) -> Iterator[Resources]:
-    """Competition, policy, sandbox, learner, generator and tracker of a run, registered for its tasks.
+def open_resources(
+    run: RunDirectory, cancel: threading.Event, listener: Listener, *, learns: bool = True
+) -> Iterator[Resources]:
+    """Competition, policy, sandbox, learner, generator and tracker of a run, registered for its tasks. Without
+    ``learns`` the learner is not started.
 
     Raises MlrlError or InfraError with one line when a part can't be opened; Interrupted when ``cancel`` is set
     meanwhile.
@@ -60,7 +63,7 @@ def open_resources(run: RunDirectory, cancel: threading.Event, listener: Listene
         stack.callback(learner.kill)
         with ThreadPoolExecutor(1, thread_name_prefix="learner-start") as pool:
             # Both load the backbone, and most of that is importing: side by side.
-            started = pool.submit(learner.start)
+            started = pool.submit(learner.start if learns else lambda: None)
             try:
                 generator = open_generator(config, backbone, run.path, cancel)
                 stack.callback(generator.close)
@@ -77,7 +80,8 @@ def open_resources(run: RunDirectory, cancel: threading.Event, listener: Listene
             if config.generation.backend == "vllm":
                 generator.close()
 
-        listener.note(f"policy: {config.policy.model}, version {max(run.published_versions())}")
+        if learns:
+            listener.note(f"policy: {config.policy.model}, version {max(run.published_versions())}")
         params = flatten(config.model_dump()) | ablation_params(config)
         tracker = open_tracker(config.tracking, run.path, params, _tags(run, config))
         if config.tracking.enabled:

@@ -215,7 +215,7 @@ def _never_sampled(resources: Resources, solution_id: str, now: float) -> Soluti
         slot=slot,
         prompt_kind="solve",
         parent_id=None,
-        policy_version=wave - 1,
+        policy_version=resources.version_of(wave),
         seed=solution_seed(resources.config.seed, wave, slot),
         prompt_ids=(),
         response_ids=(),

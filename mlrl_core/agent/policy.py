@@ -6,38 +6,66 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mlrl_core.cache import cache_dir
 from mlrl_core.config import RunConfig
-from mlrl_core.config.places import cache_dir
-from mlrl_core.errors import MlrlError
 
 if TYPE_CHECKING:
     from mlrl_core.competitions import Competition
 
+Progress = Callable[[str], None]
 
-def prepare_policy(config: RunConfig, competition: Competition, progress: Callable[[str], None]) -> Path:
-    """The backbone's folder (model and tokenizer, loadable by transformers), built or downloaded when missing.
 
-    Raises MlrlError when ``policy.model`` is neither ``nano``, a model folder, nor a model that the hub gives.
+def prepare_policy(config: RunConfig, competition: Competition, progress: Progress) -> Path:
+    """The backbone's folder (model and tokenizer, loadable by transformers), built, downloaded or warm-started when
+    missing.
+
+    Raises MlrlError when ``policy.model`` is neither ``nano``, ``smollm2``, a folder with a causal language model, nor
+    a model that the hub gives; InfraError when a package can't be fetched.
     """
-    name = config.policy.model
-    if name == "nano":
+    if config.policy.model == "nano":
         from mlrl_core.nano.prepare import prepare_nano
 
         return prepare_nano(config, competition, competition.public_dir, cache_dir() / "nano", progress)
-    folder = Path(name).expanduser()
-    if folder.is_dir():
-        if not (folder / "config.json").is_file():
-            raise MlrlError(
-                f"policy.model = {name}: the folder holds no config.json, so it is no model of transformers"
-            )
-        return folder.resolve()
-    from huggingface_hub import snapshot_download
+    base = _base(config.policy.model, progress)
+    if not config.warmstart.demonstrations:
+        return base
+    from mlrl_core.models.warmstart import prepare_warmstart
 
-    progress(f"policy: fetching {name}")
-    try:
-        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]))
-    except Exception as error:  # the hub's client raises a score of unrelated types
-        reason = str(error).split("\n", 1)[0]
-        raise MlrlError(
-            f"policy.model = {name}: no such folder, and the hub does not give it ({type(error).__name__}: {reason})"
-        ) from None
+    return prepare_warmstart(base, config, competition, competition.public_dir, cache_dir() / "warmstart", progress)
+
+
+def _base(name: str, progress: Progress) -> Path:
+    """The folder of a model as it is published."""
+    if name == "smollm2":
+        from mlrl_core.models.smollm2 import prepare_smollm2
+
+        return prepare_smollm2(cache_dir() / "models", progress)
+    from mlrl_core.models.folder import check_model_folder, fetch_model
+
+    folder = Path(name).expanduser()
+    if not folder.is_dir():
+        progress(f"policy: fetching {name}")
+        folder = fetch_model(name)
+    check_model_folder(name, folder, progress)
+    return folder.resolve()
+
+
+def check_policy(config: RunConfig) -> str:
+    """Where the model would come from, in words, without fetching or loading weights.
+
+    Raises MlrlError when it can't be had without the network, or is no causal language model.
+    """
+    name = config.policy.model
+    if name == "nano":
+        return "nano, built here"
+    if name == "smollm2":
+        from mlrl_core.models.smollm2 import check_smollm2
+
+        return check_smollm2(cache_dir() / "models")
+    from mlrl_core.models.folder import check_model_folder, find_fetched
+
+    folder = Path(name).expanduser()
+    folder = folder if folder.is_dir() else find_fetched(name)
+    check_model_folder(name, folder, lambda text: None)
+    size_gb = sum(path.stat().st_size for path in folder.glob("*.safetensors")) / 1e9
+    return f"{name}, {size_gb:.1f} GB in {folder}"

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+from mlrl_core.commands.hardware import check_gpus, find_gpus, propose_slots
 from mlrl_core.errors import InfraError, MlrlError
+from mlrl_core.sizing import needs_of, shape_of
 
 if TYPE_CHECKING:
     from mlrl_core.config import RunConfig
@@ -31,6 +33,9 @@ def doctor(profile: str, as_json: bool) -> bool:
     checks: dict[str, Callable[[RunConfig], str]] = {
         "packages": _packages,
         "processors and memory": _machine,
+        "gpus": _gpus,
+        "model": _model,
+        "generation": _generation,
         "space": _space,
         "competition": _competition,
         "sandbox": _sandbox,
@@ -53,7 +58,10 @@ def doctor(profile: str, as_json: bool) -> bool:
         mark = "[green]ok[/green]" if each["ok"] else "[red]no[/red]"
         table.add_row(mark, str(each["check"]), str(each["detail"]).replace("[", r"\["))
     console.print(table)
-    console.print("next: mlrl train" if healthy else "mend what says no, then run `mlrl doctor` again", markup=False)
+    console.print(
+        f"next: mlrl train --profile {profile}" if healthy else "mend what says no, then run `mlrl doctor` again",
+        markup=False,
+    )
     return healthy
 
 
@@ -72,13 +80,41 @@ def _machine(config: RunConfig) -> str:
 
     cores, memory = len(os.sched_getaffinity(0)), psutil.virtual_memory()
     slots = config.sandbox.slots or cores
+    fitting = propose_slots(config, cores, memory.total / 2**20)
     needed_gb = slots * config.sandbox.memory_mb / 1024
     if needed_gb > memory.total / 2**30:
+        more = "" if fitting * config.sandbox.memory_mb < memory.total / 2**20 else ", sandbox.memory_mb lower"
         raise MlrlError(
             f"{slots} execution slots of {config.sandbox.memory_mb} MB need {needed_gb:.0f} GB, "
-            f"this machine has {memory.total / 2**30:.0f} GB: set sandbox.slots or sandbox.memory_mb lower"
+            f"this machine has {memory.total / 2**30:.0f} GB and {cores} cores: set sandbox.slots={fitting}{more}"
         )
+    shape = shape_of(config)
+    if config.learner.device == "cpu" and shape:
+        learner_gb = config.learner.ranks * needs_of(config, shape).learner
+        if learner_gb > memory.total / 2**30:
+            raise MlrlError(
+                f"a learner on the CPU needs about {learner_gb:.0f} GB, this machine has {memory.total / 2**30:.0f}: "
+                "set learner.device=cuda, learner.gradient_checkpointing=true or a smaller ppo.micro_batch_tokens"
+            )
     return f"{cores} cores, {memory.available / 2**30:.1f} of {memory.total / 2**30:.1f} GB free"
+
+
+def _gpus(config: RunConfig) -> str:
+    return check_gpus(config, find_gpus())
+
+
+def _model(config: RunConfig) -> str:
+    from mlrl_core.agent.policy import check_policy
+
+    return check_policy(config)
+
+
+def _generation(config: RunConfig) -> str:
+    if config.generation.backend != "vllm":
+        return "in this process"
+    from mlrl_core.generation.vllm.environment import VERSION, find_python
+
+    return f"vLLM {VERSION} by {find_python(config.generation.python)}"
 
 
 def _space(config: RunConfig) -> str:
@@ -86,8 +122,12 @@ def _space(config: RunConfig) -> str:
     if not os.access(place, os.W_OK):
         raise MlrlError(f"{place} can't be written: train from a writable folder or give --run")
     free_gb = shutil.disk_usage(place).free / 2**30
-    if free_gb < _FREE_GB:
-        raise MlrlError(f"{place}: {free_gb:.1f} GB free, a run and its stores want {_FREE_GB:g} GB")
+    shape = shape_of(config)
+    wanted_gb = _FREE_GB + (needs_of(config, shape).disk if shape else 0)
+    if free_gb < wanted_gb:
+        raise MlrlError(
+            f"{place}: {free_gb:.1f} GB free, versions of {config.steps} steps and stores want {wanted_gb:.0f}"
+        )
     return f"{free_gb:.0f} GB free in {place}"
 
 

@@ -34,6 +34,7 @@ def train(
     """The exit code: 0 finished, 1 failed, 130 interrupted. Raises MlrlError before anything is written."""
     from mlrl_core.competitions import with_execution_settings
     from mlrl_core.config import dump_toml
+    from mlrl_core.evaluation.directory import MARK
     from mlrl_core.experience import RunDirectory
 
     console = Console()
@@ -43,6 +44,8 @@ def train(
         if extra:
             raise MlrlError(f"--resume goes on with the run as it was configured: leave out {', '.join(extra)}")
         run = RunDirectory.open(resume)
+        if (run.path / MARK).exists():
+            raise MlrlError(f"{run.path} is an evaluation, nothing to train: `mlrl evaluate` goes on with it")
         config = run.load_config()
         _check(config, run.path)
     else:
@@ -93,12 +96,14 @@ def _check(config: RunConfig, path: Path) -> list[Competition]:
     """
     from flows.server import check_configured_api
     from mlrl_core.competitions import open_competitions
+    from mlrl_core.generation.vllm.process import check_servers
     from mlrl_core.tracking import tracking_uri
 
     competitions = open_competitions(config.competition)  # prepares a built-in one: seconds, once
     if config.tracking.enabled:
         tracking_uri(config.tracking, path)
     check_configured_api()
+    check_servers(config)
     return competitions
 
 

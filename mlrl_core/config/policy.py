@@ -27,7 +27,8 @@ class LoRAConfig(Section):
 
 
 class PolicyConfig(Section):
-    """``model`` is ``nano`` (built and warm-started here, no download) or a folder or hub id for transformers."""
+    """``model`` is ``nano`` (built and warm-started here, no download), ``smollm2`` (SmolLM2-135M-Instruct from a
+    Python package), or a folder or hub id for transformers."""
 
     model: str = "Qwen/Qwen2.5-3B-Instruct"
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
@@ -38,8 +39,8 @@ class PromptConfig(Section):
     """Length of a prompt in tokens, chat template not counted; what is cut first is fixed (``agent/prompts.py``).
 
     ``contents``: ``short`` is the task and the description alone, ``full`` adds sample rows, packages and a preview of
-    the data (at most ``preview_tokens``, 0 = none); ``auto`` is short for the nano policy, which knows its task, and
-    full for any other.
+    the data (at most ``preview_tokens``, 0 = none); ``auto`` is short for a policy with a warm start, which knows its
+    task, and full for any other.
     """
 
     max_tokens: int = Field(2560, ge=32)
@@ -74,7 +75,7 @@ class GenerationConfig(Section):
     or the URL of one that it uses as it finds it; none = one on the CPU. ``port`` is the first one's, the others
     follow; 0 = any. ``python`` is the interpreter with vLLM (empty: what `make vllm` has made); ``command`` stands for
     interpreter and module together, in a container for example. ``dtype`` empty = the policy's. ``max_in_flight`` is
-    of one server.
+    of one server. ``gpu_memory_share`` is what a server takes of its GPU: less where another program uses it as well.
     """
 
     backend: Literal["transformers", "vllm"] = "transformers"
@@ -85,7 +86,8 @@ class GenerationConfig(Section):
     python: str = ""
     command: tuple[str, ...] = ()
     dtype: Literal["", "float32", "bfloat16"] = ""
-    kv_cache_gb: float = Field(2.0, ge=1)  # on the CPU; on a GPU the server takes what is left
+    kv_cache_gb: float = Field(2.0, ge=1)  # on the CPU
+    gpu_memory_share: float = Field(0.9, gt=0, le=1)
     max_in_flight: int = Field(64, ge=1, le=1024)
     start_deadline_s: float = Field(300, gt=0)
 
@@ -93,7 +95,7 @@ class GenerationConfig(Section):
     @classmethod
     def _known_places(cls, servers: tuple[str, ...]) -> tuple[str, ...]:
         for each in servers:
-            if not re.fullmatch(r"https?://[^/\s]+/?|cuda:\d+|cpu(:[\d,-]+)?", each):
+            if not re.fullmatch(r"https?://[\w.-]+(:\d{1,5})?/?|cuda:\d+|cpu(:[\d,-]+)?", each):
                 raise ValueError(f"'{each}' is no server: write cuda:0, cpu, cpu:0-3 or a URL such as http://host:8000")
         if len(set(servers)) < len(servers):
             raise ValueError(f"{list(servers)} names a device or server twice: leave one out")
@@ -102,17 +104,16 @@ class GenerationConfig(Section):
     @property
     def pass_deadline_s(self) -> float:
         """For one pass over a wave; a server may have to be started anew meanwhile, and a request repeated."""
-        return (
-            self.request_deadline_s
-            if self.backend == "transformers"
-            else 2 * self.request_deadline_s + (self.start_deadline_s)
-        )
+        if self.backend == "transformers":
+            return self.request_deadline_s
+        return 2 * self.request_deadline_s + self.start_deadline_s
 
 
 class WarmstartConfig(Section):
-    """Supervised fine-tuning on demonstrations that a grammar writes (nano only)."""
+    """Supervised fine-tuning on demonstrations that a grammar writes: of all weights of the nano policy, of an adapter
+    that is then merged for any other. ``demonstrations`` 0 = none."""
 
-    demonstrations: int = Field(6000, ge=1)
+    demonstrations: int = Field(0, ge=0)
     epochs: int = Field(2, ge=1)
     batch_size: int = Field(32, ge=1)
     learning_rate: float = Field(2e-3, gt=0)

@@ -63,21 +63,31 @@ class RunConfig(Section):
     @property
     def short_prompts(self) -> bool:
         """What ``prompt.contents`` means for this policy."""
-        return self.prompt.contents == "short" or (self.prompt.contents == "auto" and self.policy.model == "nano")
+        return self.prompt.contents == "short" or (self.prompt.contents == "auto" and self.warmstart.demonstrations > 0)
 
     @model_validator(mode="after")
-    def _nano_knows_one_prompt(self) -> RunConfig:
-        if self.policy.model == "nano" and not self.short_prompts:
+    def _nano_is_built_from_demonstrations(self) -> RunConfig:
+        if self.policy.model == "nano" and not self.warmstart.demonstrations:
             raise ValueError(
-                "prompt.contents = full, but policy.model = nano is warm-started on the short prompt: set it to auto"
+                "policy.model = nano is built from demonstrations: set warmstart.demonstrations, say to 6000"
             )
         return self
 
     @model_validator(mode="after")
-    def _nano_knows_one_competition(self) -> RunConfig:
-        if self.policy.model == "nano" and self.competition.others:
+    def _a_warm_start_knows_one_prompt(self) -> RunConfig:
+        if self.warmstart.demonstrations and not self.short_prompts:
             raise ValueError(
-                "competition.others needs another policy.model: nano is warm-started on the one competition.id"
+                f"prompt.contents = full, but policy.model = {self.policy.model} is warm-started on the short prompt: "
+                "set it to auto, or warmstart.demonstrations to 0"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _a_warm_start_knows_one_competition(self) -> RunConfig:
+        if self.warmstart.demonstrations and self.competition.others:
+            raise ValueError(
+                f"competition.others needs a policy without a warm start: {self.policy.model} gets one on the one "
+                "competition.id"
             )
         return self
 

@@ -1,0 +1,1 @@
+"""What a version of the policy is worth: fresh solutions, no training."""

@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
 from mlrl_core.agent.encoding import chat_prompt_ids, neutralised
 from mlrl_core.errors import InfraError
+from mlrl_core.generation.choosing import choose_by_tokens
 from mlrl_core.instrumentation.frozen import FrozenModelError
 
 
@@ -35,21 +36,13 @@ class TransformersModel:
         options = [self._encode(choice) for choice in choices]
         prompt = self._prompt(instruction, start)
         self._check(len(prompt) + max(map(len, options)))
+
+        def pick(begun: Sequence[int], allowed: Sequence[int]) -> int:
+            logits = self._next_logits([*prompt, *begun])
+            return allowed[int(logits[list(allowed)].argmax())]
+
         with self._turn(), torch.inference_mode():
-            open_options = list(range(len(options)))
-            depth = 0
-            while len(open_options) > 1:
-                ended = [each for each in open_options if len(options[each]) == depth]
-                if ended:  # a choice that begins others, or two that are the same
-                    return ended[0]
-                allowed = sorted({options[each][depth] for each in open_options})
-                token = allowed[0]
-                if len(allowed) > 1:
-                    logits = self._next_logits([*prompt, *options[open_options[0]][:depth]])
-                    token = allowed[int(logits[allowed].argmax())]
-                open_options = [each for each in open_options if options[each][depth] == token]
-                depth += 1
-            return open_options[0]
+            return choose_by_tokens(options, pick)
 
     def complete(self, instruction: str, start: str, max_tokens: int) -> tuple[str, bool]:
         """See ``FrozenModel.complete``. Raises as ``choose`` does."""

@@ -26,6 +26,7 @@ from mlrl_core.learner.packing import Pack, blank_pack, pack_rows, share_of
 from mlrl_core.learner.ranks import Ranks
 from mlrl_core.learner.tensors import TensorBatch, make_targets
 from mlrl_core.learner.training import train
+from mlrl_core.learner.versions import CANARY_TEMPERATURE
 
 CANARY_TOKENS = 16
 GAP_ROWS = 8
@@ -166,12 +167,12 @@ class Engine:
 
     def canary(self) -> tuple[list[int], list[float]]:
         """Fixed token ids and the policy's log-probabilities of all but the first of them, for whoever serves the
-        adapter to compare with: at temperature 1, at which servers give those of a prompt."""
+        adapter to compare with: at ``CANARY_TEMPERATURE``."""
         size = self.model.get_base_model().config.vocab_size
         ids = tuple((7919 * i + 1) % size for i in range(CANARY_TOKENS))
         row = BatchRow("canary", "", ids[:1], ids[1:], (0.0,) * (len(ids) - 1), 0, 0, 1, 0, "graded", "length")
         batch = TensorBatch.of([row])
-        sampling, self.network.temperature = self.network.temperature, 1.0
+        sampling, self.network.temperature = self.network.temperature, CANARY_TEMPERATURE
         try:
             log_probs = self.compute_log_probs(self.deal([row], [0], batch), batch)
         finally:

@@ -24,7 +24,7 @@ MAX_HALVINGS = 8
 def start_log_probs(
     engine: Engine, rows: Sequence[BatchRow], packs: Sequence[Pack], batch: TensorBatch, old_log_probs: Tensor
 ) -> Tensor:
-    """What ``max_kl`` is measured from: this version's log-probabilities. Those of the sampler where it was this
+    """What ``max_kl`` is measured from: this version's log-probabilities [N, R]. Those of the sampler where it was this
     version; rows of older ones would count how far the policy has come since."""
     stale = any(row.policy_version != engine.version for row in rows)
     if not engine.config.ppo.max_kl or not stale or engine.config.ppo.importance_correction != "none":
@@ -36,7 +36,8 @@ def start_log_probs(
 def keep_close(
     engine: Engine, before: dict[str, Tensor], packs: Sequence[Pack], batch: TensorBatch, start_log_probs: Tensor
 ) -> float:
-    """Halve the policy's way from ``before`` until its KL (k3, token mean) is at most ``ppo.max_kl``; how often.
+    """Halve the policy's way from ``before`` until its KL (k3, token mean, in nats) from ``start_log_probs``
+    [N, R] is at most ``ppo.max_kl``; how often.
 
     The backtracking line search of trust region methods (Schulman et al. 2015, appendix C). A few hundred tokens
     that moved together can cost a whole wave: the clip bounds each token of the batch, not what was not sampled.

@@ -12,11 +12,12 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 
 from mlrl_core.errors import MlrlError
 
+CANARY_TEMPERATURE = 1.0  # whatever the run samples at
 KEEP_STATES = 3  # newest versions that keep their state ...
 KEEP_EVERY = 10  # ... beside every tenth
 
@@ -36,7 +37,8 @@ class Manifest:
     created_at: float  # epoch seconds
     libraries: dict[str, str]
     canary_ids: list[int]  # fixed tokens ...
-    canary_log_probs: list[float]  # ... and what the policy says of all but the first, at temperature 1
+    canary_log_probs: list[float]  # ... and what the policy says of all but the first, at ...
+    canary_temperature: float | None = None  # ... this temperature; None: the sampling temperature (older runs)
 
 
 class VersionStore:
@@ -152,6 +154,6 @@ def _read_manifest(folder: Path) -> Manifest:
         raise MlrlError(f"{folder}: a version without DONE: it was not published by the learner; move it away")
     try:
         raw = json.loads((folder / "manifest.json").read_text())
-        return Manifest(**{f.name: raw[f.name] for f in fields(Manifest)})
+        return Manifest(**{f.name: raw[f.name] for f in fields(Manifest) if f.name in raw or f.default is MISSING})
     except (OSError, ValueError, KeyError) as error:
         raise MlrlError(f"{folder}: its manifest can't be read ({error}); restore the folder") from None

@@ -27,7 +27,7 @@ from mlrl_core.config import config_digest, load_run_config
 from mlrl_core.errors import MlrlError
 from mlrl_core.learner.batch_file import BatchRow, read_batch
 from mlrl_core.learner.session import Session, get, put
-from mlrl_core.learner.versions import Manifest, VersionStore, folder_digest
+from mlrl_core.learner.versions import CANARY_TEMPERATURE, Manifest, VersionStore, folder_digest
 
 if TYPE_CHECKING:
     from mlrl_core.learner.engine import Engine
@@ -197,6 +197,7 @@ class Worker:
                 libraries=library_versions(),
                 canary_ids=canary_ids,
                 canary_log_probs=canary_log_probs,
+                canary_temperature=CANARY_TEMPERATURE,
             )
 
         if self.rank:

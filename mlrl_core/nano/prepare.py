@@ -5,9 +5,6 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
@@ -16,6 +13,7 @@ from random import Random
 
 from mlrl_core.agent.encoding import chat_prompt_ids, count_tokens
 from mlrl_core.agent.prompts import PromptSource, solve_prompt, task_text
+from mlrl_core.cache import made_once
 from mlrl_core.config import RunConfig
 from mlrl_core.nano.facts import read_facts
 from mlrl_core.nano.grammar import write_demonstration
@@ -64,22 +62,12 @@ def prepare_nano(
     demonstrations = tuple(write_demonstration(facts, rng).response for _ in range(config.warmstart.demonstrations))
     recipe = _Recipe(config, competition, sample_header, demonstrations)
     target = cache_dir / f"{competition.id}-{recipe.digest()}"
-    if (target / "DONE").exists():
-        return target
-    cache_dir.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f"{target.name}.partial-", dir=cache_dir))
-    try:
-        if not unpack_shipped(recipe.digest(), partial):
-            _build(recipe, partial, progress)
-        (partial / "DONE").touch()
-        try:
-            os.rename(partial, target)
-        except OSError:
-            if not (target / "DONE").exists():  # else another process was first, and made the same
-                raise
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    return target
+
+    def make(folder: Path) -> None:
+        if not unpack_shipped(recipe.digest(), folder):
+            _build(recipe, folder, progress)
+
+    return made_once(target, make)
 
 
 def _build(recipe: _Recipe, target: Path, progress: Progress) -> None:

@@ -92,6 +92,7 @@ def test_requests_end_on_the_version_they_began_with(
     answers += list(stream)
     assert {each.policy_version for each in answers} == {1}
     assert {each.policy_version for each in newer} == {2}
+    assert generator.servers[0].starts == 1  # a push under load leaves the server alive
     assert {name[-8:] for name in generator.servers[0].client.models()[1]} == {"-v000002"}
     model = fakes.with_adapter(backbone, adapters[1])
     last = answers[-1]
@@ -169,7 +170,7 @@ def test_the_base_model_answers_as_it_does_in_this_process(
     generator: VllmGenerator, versions: tuple[Path, list[Path]]
 ) -> None:
     here = TransformersModel(versions[0], "float32")
-    there = ServedFrozenModel(generator, generator.max_context)
+    there = ServedFrozenModel(generator.pool, versions[0])
     choices = ["1", "12", "x = 3", "return"]
     for question in ("pick a line", "another", "and one more"):
         assert there.choose(question, "line ", choices) == here.choose(question, "line ", choices)

@@ -33,7 +33,7 @@ def require_vllm() -> None:
 
 
 def save_backbone(folder: Path, seed: int = 0) -> Path:
-    """A Llama of two layers with the nano tokenizer. Heads of 64: vLLM's attention on CPU knows no smaller ones."""
+    """A Llama of two layers with the nano tokenizer. Heads of 64: vLLM's attention on CPU takes few sizes."""
     tokenizer = load_tokenizer(shipped_dir())
     torch.manual_seed(seed)
     config = LlamaConfig(
@@ -68,7 +68,9 @@ def save_version(backbone: Path, folder: Path, seed: int, rank: int = 8, **lora:
     model.save_pretrained(folder / "adapter")
     ids = [(7919 * i + 1) % model.config.vocab_size for i in range(16)]
     canary = log_probs(model, ids[:1], ids[1:], 1.0)
-    (folder / "manifest.json").write_text(json.dumps({"canary_ids": ids, "canary_log_probs": canary}))
+    (folder / "manifest.json").write_text(
+        json.dumps({"canary_ids": ids, "canary_log_probs": canary, "canary_temperature": 1.0})
+    )
     return folder / "adapter"
 
 
@@ -100,6 +102,7 @@ def run_config(backbone: Path, *overrides: str, max_new_tokens: int = 48) -> Run
             f"sampling.max_new_tokens={max_new_tokens}",
             "generation.backend=vllm",
             "generation.kv_cache_gb=1",
+            "generation.start_deadline_s=540",  # other work may be on the machine
             *overrides,
         ],
     )

@@ -124,7 +124,12 @@ def test_the_default_profile_improves_half_the_time() -> None:
 
 
 def test_prompts_of_several_competitions_share_a_wave(tmp_path: Path) -> None:
-    settings = ["policy.model=some/model", "improve.improve_prob=1.0", "competition.others=['two', 'three']"]
+    settings = [
+        "policy.model=some/model",
+        "warmstart.demonstrations=0",
+        "improve.improve_prob=1.0",
+        "competition.others=['two', 'three']",
+    ]
     run = make_run(tmp_path / "several", *settings)
     config = run.load_config()
     writers = {
@@ -150,7 +155,7 @@ def test_prompts_of_several_competitions_share_a_wave(tmp_path: Path) -> None:
 def test_several_competitions_are_a_matter_of_configuration() -> None:
     with pytest.raises(MlrlError, match="names a competition twice"):
         load_config("default", ["competition.id=a", "competition.others=['b', 'a']"])
-    with pytest.raises(MlrlError, match=r"competition\.others needs another policy\.model"):
+    with pytest.raises(MlrlError, match=r"competition\.others needs a policy without a warm start"):
         load_config("nano", ["competition.others=['titanic']"])
     config = load_config("default", ["competition.id=a", "competition.others=['b']"])
     assert [config.competition.of_slot(slot) for slot in range(3)] == ["a", "b", "a"]

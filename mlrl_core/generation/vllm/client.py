@@ -11,11 +11,23 @@ from typing import Any
 import httpx
 
 from mlrl_core.errors import InfraError
+from mlrl_core.learner.versions import CANARY_TEMPERATURE
 from mlrl_core.records import FinishReason
 
 BASE = "base"  # what the model without an adapter is called on servers that are started here
+# What would alter the distribution, switched off by value: a server fills what is left out from the model's own file.
+_NEUTRAL = {
+    "top_p": 1.0,
+    "top_k": 0,
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+}
 _SHORT_S = 10.0  # for what a healthy server answers at once
 _ADAPTER_S = 60.0
+# httpx raises RuntimeError on a client that was closed, as that of a server being restarted is.
+_FAILURES = (httpx.HTTPError, RuntimeError)
 
 
 class RefusedError(Exception):
@@ -66,20 +78,23 @@ class ServerClient:
         """Whether the server takes requests now."""
         try:
             return self._http.get("/health", timeout=_SHORT_S).status_code == 200
-        except httpx.HTTPError:
+        except _FAILURES:
             return False
 
     def version(self) -> str:
         """The version of vLLM that serves."""
         return str(self._get("/version")["version"])
 
-    def models(self) -> tuple[ServedModel, frozenset[str]]:
-        """The base model, and the names of all adapters that were loaded. Raises RefusedError for no vLLM server."""
+    def models(self) -> tuple[ServedModel, dict[str, str]]:
+        """The base model, and of all adapters that were loaded the folder by the name.
+
+        Raises RefusedError for no vLLM server.
+        """
         try:
             entries = self._get("/v1/models")["data"]
             base = next(each for each in entries if each.get("parent") is None)
-            names = frozenset(str(each["id"]) for each in entries if each is not base)
-            return ServedModel(str(base["id"]), str(base["root"]), int(base["max_model_len"])), names
+            adapters = {str(each["id"]): str(each["root"]) for each in entries if each is not base}
+            return ServedModel(str(base["id"]), str(base["root"]), int(base["max_model_len"])), adapters
         except (KeyError, TypeError, ValueError, StopIteration):
             raise RefusedError("no vLLM server answers there") from None
 
@@ -111,19 +126,13 @@ class ServerClient:
         deadline_s: float,
     ) -> Completion:
         """Sample after ``prompt``. ``allowed``: the only ids that may be sampled, and the log-probabilities are then
-        among them. What would alter the distribution is switched off by value: a server fills what is left out from
-        the model's own file."""
+        among them."""
         body: dict[str, Any] = {
             "model": model,
             "prompt": list(prompt),
             "max_tokens": max_tokens,
             "temperature": temperature,
-            "top_p": 1.0,
-            "top_k": 0,
-            "min_p": 0.0,
-            "repetition_penalty": 1.0,
-            "presence_penalty": 0.0,
-            "frequency_penalty": 0.0,
+            **_NEUTRAL,
             "seed": seed,
             "logprobs": 0,
             "return_token_ids": True,
@@ -149,27 +158,35 @@ class ServerClient:
             raise InfraError(f"{self.url}: a completion ended by {reason}")
         return Completion(ids, log_probs, "stop" if reason == "stop" else "length")
 
-    def prompt_log_probs(self, model: str, ids: Sequence[int], deadline_s: float = _ADAPTER_S) -> list[float]:
-        """Log-probabilities of all ``ids`` but the first, at temperature 1."""
+    def canary(self, model: str, ids: Sequence[int], deadline_s: float = _ADAPTER_S) -> list[float]:
+        """Log-probabilities of all ``ids`` but the first, each after those before it, at ``CANARY_TEMPERATURE``.
+
+        Each is that of a sampled position: ``prompt_logprobs`` of an adapter kills the engine (0.32.0, CPU) when other
+        requests are in flight.
+        """
         body = {
             "model": model,
-            "prompt": list(ids),
+            "prompt": [list(ids[:end]) for end in range(1, len(ids))],
             "max_tokens": 1,
-            "temperature": 1.0,
-            "prompt_logprobs": 0,
+            **_NEUTRAL,
+            "temperature": CANARY_TEMPERATURE,
             "seed": 0,
+            "logprobs": 1,
+            "logprob_token_ids": sorted(set(ids)),
+            "return_tokens_as_token_ids": True,
         }
         answer = self._send("/v1/completions", body, deadline_s)
         try:
-            rows = answer["choices"][0]["prompt_logprobs"][1:]
-            return [float(row[str(token)]["logprob"]) for row, token in zip(rows, ids[1:], strict=True)]
+            choices = sorted(answer["choices"], key=lambda each: each["index"])
+            tables = [each["logprobs"]["top_logprobs"][0] for each in choices]
+            return [float(table[f"token_id:{token}"]) for table, token in zip(tables, ids[1:], strict=True)]
         except (KeyError, IndexError, TypeError, ValueError):
             raise InfraError(f"{self.url}: the answer to a canary is not as expected") from None
 
     def _get(self, path: str) -> Any:
         try:
             response = self._http.get(path, timeout=_SHORT_S)
-        except httpx.HTTPError as error:
+        except _FAILURES as error:
             raise InfraError(f"{self.url}: {_reason(error)}") from None
         if response.status_code != 200:
             raise RefusedError(f"{path} answers {response.status_code}")
@@ -181,7 +198,7 @@ class ServerClient:
     def _send(self, path: str, body: dict[str, Any], deadline_s: float) -> Any:
         try:
             response = self._http.post(path, json=body, timeout=httpx.Timeout(deadline_s, connect=_SHORT_S))
-        except httpx.HTTPError as error:
+        except _FAILURES as error:
             raise InfraError(f"{self.url}: {_reason(error)} ({path})") from None
         if response.status_code == 200:
             return response.json() if path == "/v1/completions" else None
@@ -195,7 +212,7 @@ class ServerClient:
         raise InfraError(f"{self.url}: {path} answers {response.status_code}: {message}")
 
 
-def _reason(error: httpx.HTTPError) -> str:
+def _reason(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from mlrl_core.agent.policy import cache_dir
+from mlrl_core.cache import cache_dir
 from mlrl_core.errors import InfraError, MlrlError
 
 VERSION = "0.32.0"

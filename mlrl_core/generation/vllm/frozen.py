@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from mlrl_core.agent.encoding import chat_prompt_ids, load_tokenizer, neutralised
+from mlrl_core.generation.choosing import choose_by_tokens
 from mlrl_core.generation.vllm.client import BASE, Completion
-from mlrl_core.generation.vllm.generator import VllmGenerator
+from mlrl_core.generation.vllm.pool import ServerPool
 from mlrl_core.generation.vllm.server import Server
 from mlrl_core.instrumentation.frozen import FrozenModelError
 
@@ -18,11 +20,11 @@ class ServedFrozenModel:
     constrained decoding would also allow a choice to be spelt in tokens that the model never uses for it.
     """
 
-    def __init__(self, generator: VllmGenerator, max_context: int, deadline_s: float = 600.0) -> None:
-        self._generator = generator
-        self._limit = max_context
+    def __init__(self, pool: ServerPool, backbone_dir: Path, deadline_s: float = 600.0) -> None:
+        self._pool = pool
+        self._limit = pool.max_context
         self._deadline_s = deadline_s
-        self._tokenizer = load_tokenizer(generator.backbone_dir)
+        self._tokenizer = load_tokenizer(backbone_dir)
 
     def choose(self, instruction: str, start: str, choices: Sequence[str]) -> int:
         """See ``FrozenModel.choose``. Raises FrozenModelError when the question is too long, InfraError when no server
@@ -30,19 +32,7 @@ class ServedFrozenModel:
         options = [self._encode(choice) for choice in choices]
         prompt = self._prompt(instruction, start)
         self._check(len(prompt) + max(map(len, options)))
-        left = list(range(len(options)))
-        depth = 0
-        while len(left) > 1:
-            ended = [each for each in left if len(options[each]) == depth]
-            if ended:  # a choice that begins others, or two that are the same
-                return ended[0]
-            allowed = sorted({options[each][depth] for each in left})
-            token = allowed[0]
-            if len(allowed) > 1:
-                token = self._ask([*prompt, *options[left[0]][:depth]], 1, allowed).ids[0]
-            left = [each for each in left if options[each][depth] == token]
-            depth += 1
-        return left[0]
+        return choose_by_tokens(options, lambda begun, allowed: self._ask([*prompt, *begun], 1, allowed).ids[0])
 
     def complete(self, instruction: str, start: str, max_tokens: int) -> tuple[str, bool]:
         """See ``FrozenModel.complete``. Raises as ``choose`` does."""
@@ -59,7 +49,7 @@ class ServedFrozenModel:
                 BASE, prompt, max_tokens=max_tokens, temperature=0.0, allowed=allowed, deadline_s=self._deadline_s
             )
 
-        return self._generator.call(ask, self._deadline_s)
+        return self._pool.call(ask, self._deadline_s)
 
     def _prompt(self, instruction: str, start: str) -> list[int]:
         return [*chat_prompt_ids(self._tokenizer, instruction), *self._encode(start)]

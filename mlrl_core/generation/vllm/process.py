@@ -18,7 +18,7 @@ from mlrl_core.errors import InfraError, MlrlError
 from mlrl_core.generation.vllm import keeper
 from mlrl_core.generation.vllm.adapters import served_rank
 from mlrl_core.generation.vllm.client import BASE, ServerClient
-from mlrl_core.generation.vllm.environment import find_python
+from mlrl_core.generation.vllm.environment import find_python, has_gpu
 
 HOST = "127.0.0.1"  # never a public address: the server loads any folder that it is told to
 SLOTS = 3  # adapters: the current one, the one before with requests in flight, the next one
@@ -38,6 +38,7 @@ class ServerSpec:
     max_rank: int
     max_context: int
     kv_cache_gb: float
+    gpu_memory_share: float
     python: Path
     command: tuple[str, ...]
 
@@ -53,7 +54,8 @@ class ServerSpec:
             max_rank=served_rank(config.policy.lora.r),
             max_context=needed_context(config, model),
             kv_cache_gb=generation.kv_cache_gb,
-            python=Path(sys.executable) if generation.command else find_python(generation.python),
+            gpu_memory_share=generation.gpu_memory_share,
+            python=_interpreter(config, device),
             command=generation.command,
         )
 
@@ -66,7 +68,11 @@ class ServerSpec:
             *("--dtype", self.dtype, "--max-model-len", str(self.max_context)),
             *("--enable-lora", "--max-lora-rank", str(self.max_rank), "--max-loras", str(SLOTS)),
             *("--logprobs-mode", "processed_logprobs", "--generation-config", "vllm"),
-            *(("--enforce-eager",) if self.device.startswith("cpu") else ()),
+            *(
+                ("--enforce-eager",)
+                if self.device.startswith("cpu")
+                else ("--gpu-memory-utilization", f"{self.gpu_memory_share:g}")
+            ),
         ]
 
     def environment(self) -> dict[str, str]:
@@ -79,7 +85,10 @@ class ServerSpec:
             "PYTHONUNBUFFERED": "1",
         }
         if kind == "cuda":
-            return made | {"CUDA_VISIBLE_DEVICES": part or "0"}
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")  # cuda:0 is the first of those that this run may use
+            devices = visible.split(",") if visible else []
+            number = int(part)
+            return made | {"CUDA_VISIBLE_DEVICES": devices[number] if number < len(devices) else part}
         made["VLLM_CPU_KVCACHE_SPACE"] = f"{max(1, round(self.kv_cache_gb))}"
         return made | ({"VLLM_CPU_OMP_THREADS_BIND": part} if part else {})
 
@@ -112,6 +121,7 @@ class ServerProcess:
         Raises InfraError when it dies, or takes longer than ``deadline_s`` seconds.
         """
         end = time.monotonic() + deadline_s
+        given_up = cancelled if cancelled is not None else threading.Event()
         try:
             while not client.is_healthy():
                 if self.pid is None:
@@ -120,9 +130,8 @@ class ServerProcess:
                     raise InfraError(
                         f"the vLLM server at {self.url} was not ready within {deadline_s:g} s; {self.last_words()}"
                     )
-                if cancelled is not None and cancelled.wait(_POLL_S):
+                if given_up.wait(_POLL_S):
                     raise InfraError("the start of the vLLM server was given up")
-                time.sleep(_POLL_S)
             left = max(end - time.monotonic(), 1.0)
             try:
                 client.complete(BASE, (1, 2), max_tokens=2, temperature=1.0, seed=0, deadline_s=left)
@@ -153,7 +162,7 @@ class ServerProcess:
             text = self.log.read_text(errors="replace").splitlines()[-400:]
         except OSError:
             return "it left no log"
-        telling = [line for line in text if "Error:" in line or "error:" in line] or text
+        telling = [line for line in text if "rror:" in line and "WARNING" not in line] or text
         return f"log {self.log}: " + " | ".join(line.strip()[-200:] for line in telling[-lines:])
 
     def _start(self, port: int, log: IO[bytes]) -> subprocess.Popen[bytes]:
@@ -168,15 +177,32 @@ class ServerProcess:
         )
 
 
+def check_servers(config: RunConfig) -> None:
+    """What can be known of the servers to be started before anything is. Raises MlrlError."""
+    generation = config.generation
+    for number, place in enumerate(generation.servers or ("cpu",)):
+        if generation.backend == "vllm" and not place.startswith("http"):
+            _interpreter(config, place)
+            free_port(generation.port + number if generation.port else 0)
+
+
+def _interpreter(config: RunConfig, device: str) -> Path:
+    if config.generation.command:
+        return Path(sys.executable)
+    if device.startswith("cuda") and not has_gpu():
+        raise MlrlError(f"generation.servers: {device}, but this machine has no NVIDIA GPU: write cpu")
+    return find_python(config.generation.python)
+
+
 def free_port(wanted: int) -> int:
     """``wanted``, or any free port for 0. Raises MlrlError when it is taken."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, wanted))
-        except OSError:
+        except (OSError, OverflowError):
             raise MlrlError(
-                f"generation.port = {wanted}: port {wanted} is taken by another program: set another, or 0 for any"
+                f"generation.port: port {wanted} is taken by another program: set another, or 0 for any"
             ) from None
         return int(probe.getsockname()[1])
 

@@ -14,6 +14,7 @@ from mlrl_core.errors import InfraError, MlrlError
 from mlrl_core.generation.vllm.client import BASE, RefusedError, ServerClient, UnknownModelError
 from mlrl_core.generation.vllm.environment import VERSION
 from mlrl_core.generation.vllm.process import ServerProcess
+from mlrl_core.learner.versions import CANARY_TEMPERATURE
 
 RESTARTS = 3
 RESTARTS_WITHIN_S = 3600.0
@@ -24,8 +25,8 @@ _PROBE_IDS = (1, 2, 3, 4)
 class Adapter:
     """A policy version as servers know it. The name says which run and version, so it always means the same bytes.
 
-    ``canary``: token ids and the learner's log-probabilities of all but the first, at temperature 1; None where the
-    folder has no manifest beside it.
+    ``canary``: token ids and the learner's log-probabilities of all but the first, at ``CANARY_TEMPERATURE``; None
+    where the folder has no manifest beside it, or one with those at another temperature.
     """
 
     version: int
@@ -41,7 +42,8 @@ class Adapter:
         if manifest.exists():
             try:
                 raw = json.loads(manifest.read_text())
-                canary = (tuple(map(int, raw["canary_ids"])), tuple(map(float, raw["canary_log_probs"])))
+                if raw.get("canary_temperature") == CANARY_TEMPERATURE:
+                    canary = (tuple(map(int, raw["canary_ids"])), tuple(map(float, raw["canary_log_probs"])))
             except (OSError, ValueError, KeyError, TypeError) as error:
                 raise MlrlError(f"{manifest}: can't be read ({error}): restore the folder") from None
         return cls(version, f"{run_key}-v{version:06d}", folder.absolute(), canary)
@@ -54,13 +56,21 @@ class Server:
     def __init__(self, url: str, process: ServerProcess | None, tolerance: float) -> None:
         self.process = process
         self.in_flight = 0
+        self.starts = 1  # so that what failed before a restart does not call for another
         self.down = False  # being restarted, or lost
         self.lost: str | None = None  # why it will not come back
+        self.rests_until = 0.0  # monotonic; one at a URL that failed is asked again only then
         self.max_context = 0  # tokens, once it is open
         self._tolerance = tolerance
         self._url = url
         self._client: ServerClient | None = None
         self._restarts: list[float] = []
+        self._pushing = threading.Lock()
+        self._ours: dict[str, bool] = {}  # adapters loaded from here: whether their canary was right
+
+    def takes_requests(self, now: float) -> bool:
+        """Whether it is up and does not rest, at the monotonic time ``now``."""
+        return not self.down and self.rests_until <= now
 
     @property
     def client(self) -> ServerClient:
@@ -90,17 +100,31 @@ class Server:
         self._check(needed_context)
 
     def push(self, adapter: Adapter) -> None:
-        """Load an adapter and compare the canary. Raises RefusedError where the server will not have it, InfraError
-        where another try may help."""
-        self.client.load_adapter(adapter.name, adapter.folder)
-        try:
-            self._compare(adapter)
-        except Exception:
-            self.drop(adapter)
-            raise
+        """Load an adapter and compare the canary; nothing to do for one that was pushed from here and is still there.
+
+        Raises RefusedError where the server will not have it, InfraError where another try may help.
+        """
+        with self._pushing:
+            folder = self.client.models()[1].get(adapter.name)
+            if folder is not None and self._ours.get(adapter.name):
+                return
+            if folder is not None and folder != str(adapter.folder):
+                raise RefusedError(f"{adapter.name} is there already, from {folder}: another run has the same name")
+            if folder is not None:  # from an earlier process, when the folder may have held something else
+                self.client.unload_adapter(adapter.name)
+            self._ours[adapter.name] = False
+            try:
+                self.client.load_adapter(adapter.name, adapter.folder)
+                self._compare(adapter)
+            except Exception:
+                self.drop(adapter)
+                raise
+            self._ours[adapter.name] = True
 
     def drop(self, adapter: Adapter) -> None:
-        """Unload an adapter, if it is there and the server answers."""
+        """Unload an adapter, if it was loaded from here and the server answers."""
+        if self._ours.pop(adapter.name, None) is None:
+            return
         try:
             self.client.unload_adapter(adapter.name)
         except (InfraError, UnknownModelError):
@@ -126,6 +150,8 @@ class Server:
         self._restarts.append(now)
         self.process.stop()
         self.client.close()
+        self._ours.clear()
+        self.starts += 1
         self.process.spawn()
         self._client = ServerClient(self.url)
         self.process.wait_ready(self.client, deadline_s, cancelled)
@@ -161,7 +187,7 @@ class Server:
 
     def _compare(self, adapter: Adapter) -> None:
         ids, expected = adapter.canary or (_PROBE_IDS, ())
-        found = self.client.prompt_log_probs(adapter.name, ids)
+        found = self.client.canary(adapter.name, ids)
         if not all(map(math.isfinite, found)):
             raise RefusedError(f"{self.url}: {adapter.name} gives log-probabilities that are no numbers")
         if expected:

@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Literal
 
-from mlrl_core.config.places import cache_dir
+from mlrl_core.cache import cache_dir
 from mlrl_core.errors import InfraError, MlrlError
 from mlrl_core.sandbox.image.archive import write_archive
 

@@ -218,6 +218,7 @@ def test_the_bandit_finds_the_best_arm_where_it_should(cell: Cell) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)
 def test_the_bandit_over_twenty_seeds(cell: Cell) -> None:
     for weighting, expected in cell.wins.items():
