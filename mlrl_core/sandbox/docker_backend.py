@@ -18,13 +18,13 @@ from mlrl_core.config.environment import SandboxConfig
 from mlrl_core.errors import InfraError, MlrlError
 from mlrl_core.records import Execution
 from mlrl_core.sandbox import programs
-from mlrl_core.sandbox.docker_places import remove_folder
 from mlrl_core.sandbox.docker_run import Bench, DockerRun
 from mlrl_core.sandbox.docker_settings import ContainerSettings
 from mlrl_core.sandbox.engine import connect, engine_info, find_image
 from mlrl_core.sandbox.engine_groups import EngineGroups
 from mlrl_core.sandbox.gpus import GpuLeases
-from mlrl_core.sandbox.host import runtime_dir, slot_count
+from mlrl_core.sandbox.helper.trees import remove_tree
+from mlrl_core.sandbox.host import host_errors, runtime_dir, slot_count
 from mlrl_core.sandbox.image.build import LABEL_PACKAGES
 from mlrl_core.sandbox.inputs import InputFolders
 from mlrl_core.sandbox.limits import Limits
@@ -103,7 +103,8 @@ class DockerSandbox:
                 raise InfraError("the sandbox is closed")
             self._running += 1
         try:
-            return self._run(source, inputs, collect_to, MilestoneFilter(nonce, milestones), cancel, solution_id)
+            with host_errors():
+                return self._run(source, inputs, collect_to, MilestoneFilter(nonce, milestones), cancel, solution_id)
         finally:
             with self._changed:
                 self._running -= 1
@@ -145,7 +146,7 @@ class DockerSandbox:
         atexit.unregister(self.close)
         with self._changed:
             self._changed.wait_for(lambda: not self._running, CLOSE_S)
-        remove_folder(self.own)
+        remove_tree(str(self.own))
         self.leases.close()
         self.client.close()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import shutil
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any, Protocol
 
 from mlrl_core.errors import InfraError
 from mlrl_core.sandbox import programs
-from mlrl_core.sandbox.collector import NAME, Submission, collect, store
+from mlrl_core.sandbox.collector import NAME, Submission, collect, refusal, store
 from mlrl_core.sandbox.engine import engine_errors
 from mlrl_core.sandbox.helper import linux
 from mlrl_core.sandbox.limits import MIB, Limits
@@ -118,30 +117,39 @@ class EngineVolume:
         return docker.types.Mount(programs.OUT, self._name, type="volume", no_copy=True)
 
     def collect(self, destination: Path, cap: int) -> Submission:
-        import docker
+        found = self._look()
+        if found is None:
+            return Submission("missing")
+        if refused := refusal(*found, cap):
+            return refused
+        # A plain file of a bounded size is there: what goes wrong from here on is not the program's doing.
+        with engine_errors("reading the submission"):
+            stream, _ = self._client.api.get_archive(self._holder, f"/out/{NAME}")
+            data = read_member(stream, cap)
+        return store(data, destination)
 
-        links = self._links()
-        try:
-            with engine_errors("reading the submission"):
-                stream, _ = self._client.api.get_archive(self._holder, f"/out/{NAME}")
-                found = read_member(stream, cap)
-        except InfraError as error:
-            if isinstance(error.__cause__, docker.errors.NotFound):
-                return Submission("missing")
-            raise
-        if not isinstance(found, bytes):
-            return found
-        return store(found, destination) if links == 1 else Submission("refused", "links", None, len(found))
+    def _look(self) -> tuple[int, int, int] | None:
+        """(mode, names, bytes) of the submission; None when there is none.
 
-    def _links(self) -> int:
-        """How many names the file has (0: it can't be told). An archive of one file doesn't say; asked in the holder,
-        as the folder's owner, who can undo what the program did to the folder's mode. The program is dead, so that it
-        stays true."""
-        script = f"chmod 700 {programs.OUT}; exec stat -c %h {programs.OUT}/{NAME}"
+        Asked in the holder, before any archive: an archive of one file hides its other names, a link is followed, and
+        for some kinds (a socket, a link to itself) the engine fails, which would make the program's fault ours. The
+        holder runs as the folder's owner and so can undo what the program did to the folder's mode. The program is
+        dead, so that the answer stays true. Raises InfraError.
+        """
+        script = (
+            f"f={programs.OUT}/{NAME}; chmod 700 {programs.OUT}; "
+            'if [ -e "$f" ] || [ -L "$f" ]; then exec stat -c "%f %h %s" "$f"; else echo missing; fi'
+        )
         with engine_errors("looking at the submission"):
             call = self._client.api.exec_create(self._holder, ["sh", "-c", script], stderr=False)["Id"]
-            answer = self._client.api.exec_start(call).strip()
-        return int(answer) if answer.isdigit() else 0
+            answer = self._client.api.exec_start(call).decode("ascii", "replace").split()
+        try:
+            mode, links, size = answer
+            return int(mode, 16), int(links), int(size)
+        except ValueError:
+            if answer == ["missing"]:
+                return None
+            raise InfraError(f"docker: looking at the submission gave no answer ({' '.join(answer)[:100]})") from None
 
     def remove(self) -> None:
         import docker
@@ -156,10 +164,10 @@ class EngineVolume:
                         call(name)
 
 
-def read_member(chunks: Iterator[bytes], cap: int) -> bytes | Submission:
-    """The one regular file in a tar stream that an engine made; anything else is refused.
+def read_member(chunks: Iterator[bytes], cap: int) -> bytes:
+    """The content of the one regular file, of at most ``cap`` bytes, in a tar stream that an engine made.
 
-    Never unpacks to disk, reads at most ``cap`` and a header. Raises InfraError for a stream that is no tar.
+    Never unpacks to disk, reads at most ``cap`` and a header. Raises InfraError for anything else.
     """
     head = bytearray()
     for chunk in chunks:
@@ -169,18 +177,8 @@ def read_member(chunks: Iterator[bytes], cap: int) -> bytes | Submission:
     try:
         with tarfile.open(fileobj=io.BytesIO(bytes(head)), mode="r:") as tar:
             member = tar.next()
-            if member is None:
-                raise InfraError("docker: the engine sent an empty archive")
-            if member.issym():
-                return Submission("refused", "symlink")
-            if member.islnk():
-                return Submission("refused", "links")
-            if not member.isreg():
-                return Submission("refused", "not_regular")
-            if member.name != NAME:
-                return Submission("refused", "io")
-            if member.size > cap:
-                return Submission("refused", "size", None, member.size)
+            if member is None or not member.isreg() or member.name != NAME or member.size > cap:
+                raise InfraError("docker: the engine sent an archive without the submission")
             file = tar.extractfile(member)
             data = file.read() if file else b""
             if len(data) != member.size:
@@ -203,7 +201,3 @@ def job_folder(folder: Path, source: str, launcher: str, seccomp: bytes, account
     for name, data in files.items():
         (folder / name).write_bytes(data)
         (folder / name).chmod(0o644)
-
-
-def remove_folder(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)

@@ -22,6 +22,7 @@ from mlrl_core.sandbox.containers import Container, Ended
 from mlrl_core.sandbox.docker_settings import ContainerSettings
 from mlrl_core.sandbox.engine_groups import EngineGroups
 from mlrl_core.sandbox.helper.cgroups import Counters
+from mlrl_core.sandbox.helper.trees import remove_tree
 from mlrl_core.sandbox.host import usable_cpus
 from mlrl_core.sandbox.output import MilestoneFilter
 from mlrl_core.sandbox.slots import Slot
@@ -70,12 +71,12 @@ class DockerRun:
     def run(self, source: str, inputs: Path, collect_to: Path) -> Execution:
         """See ``Sandbox.run``."""
         bench = self._bench
-        self._folder.mkdir(mode=0o755)
-        accounts = programs.account_files([self._slot.uid])
-        places.job_folder(self._folder, source, bench.launcher, bench.seccomp, accounts)
         out: places.OutputPlace | None = None
-        group = bench.groups.parent(self._id)
         try:
+            self._folder.mkdir(mode=0o755)
+            accounts = programs.account_files([self._slot.uid])
+            places.job_folder(self._folder, source, bench.launcher, bench.seccomp, accounts)
+            group = bench.groups.parent(self._id)
             out = self._output_place()
             settings = bench.settings.of(self._slot, self._gpu, self._folder, inputs, out.mount(), group, self._labels)
             with _STARTS:
@@ -111,9 +112,9 @@ class DockerRun:
         for step in steps:
             try:
                 step()
-            except InfraError as error:
+            except (InfraError, OSError) as error:
                 problems.append(str(error))
-        places.remove_folder(self._folder)
+        remove_tree(str(self._folder))
         if problems:
             raise InfraError("; ".join(problems))
 

@@ -6,7 +6,6 @@ import atexit
 import contextlib
 import os
 import platform
-import shutil
 import threading
 import time
 import uuid
@@ -18,8 +17,9 @@ from pathlib import Path
 from mlrl_core.config.environment import SandboxConfig
 from mlrl_core.errors import InfraError, MlrlError
 from mlrl_core.records import Execution
+from mlrl_core.sandbox.helper.trees import remove_tree
 from mlrl_core.sandbox.helper_process import HelperProcess, Setup
-from mlrl_core.sandbox.host import slot_count
+from mlrl_core.sandbox.host import host_errors, slot_count
 from mlrl_core.sandbox.image.build import package_list
 from mlrl_core.sandbox.inputs import InputFolders
 from mlrl_core.sandbox.limits import Limits
@@ -74,16 +74,21 @@ class LocalSandbox:
         solution_id: str = "",
     ) -> Execution:
         """See ``Sandbox.run``."""
+        with host_errors():
+            return self._run(source, inputs, collect_to, MilestoneFilter(nonce, milestones), cancel)
+
+    def _run(
+        self, source: str, inputs: Path, collect_to: Path, milestones: MilestoneFilter, cancel: threading.Event | None
+    ) -> Execution:
         folder, mark = self._inputs.prepare(inputs)
         queued = time.time()
+        config = self.config
         try:
             with (
-                acquire_slot(
-                    self.runtime / "slots", self.slots, self.config.cpus, self.config.slot_wait_s, cancel
-                ) as slot,
+                acquire_slot(self.runtime / "slots", self.slots, config.cpus, config.slot_wait_s, cancel) as slot,
                 self._helper() as helper,
             ):
-                run = LocalRun(self.backend, self.limits, helper, slot, MilestoneFilter(nonce, milestones), cancel)
+                run = LocalRun(self.backend, self.limits, helper, slot, milestones, cancel)
                 result = run.run(self.launch(slot, run.id), source, folder, collect_to)
         except Cancelled:
             return cancelled_in_queue(self.backend, queued)
@@ -140,4 +145,4 @@ class LocalSandbox:
             self._idle_again.wait_for(lambda: not self._busy, CLOSE_S)
         for helper in idle:
             helper.close()
-        shutil.rmtree(self._own, ignore_errors=True)
+        remove_tree(str(self._own))

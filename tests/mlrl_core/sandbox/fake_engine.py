@@ -31,7 +31,7 @@ class FakeEngine:
         self.script: list[tuple[bytes | None, bytes | None]] = [(START_LINE, None), (b"hello\n", None)]
         self.exit_code, self.runs_s, self.oom, self.error = 0, 0.05, False, ""
         self.submission: bytes | None = b"id\n1\n"
-        self.links = 1
+        self.mode, self.links = 0o100644, 1
         self.faults: dict[str, list[BaseException | None]] = {}
         self.calls: list[str] = []
         self.containers: dict[str, dict[str, Any]] = {}
@@ -148,7 +148,9 @@ class FakeEngine:
 
     def exec_start(self, exec_id: str) -> bytes:
         self._call("exec_start")
-        return b"" if self.submission is None else f"{self.links}\n".encode()
+        if self.submission is None:
+            return b"missing\n"
+        return f"{self.mode:x} {self.links} {len(self.submission)}\n".encode()
 
     def get_archive(self, name: str, path: str) -> tuple[Iterator[bytes], dict[str, Any]]:
         self._call("get_archive")

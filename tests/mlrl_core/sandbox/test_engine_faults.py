@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from mlrl_core.config.environment import SandboxConfig
 from mlrl_core.errors import InfraError, MlrlError
 from mlrl_core.records import Execution
-from mlrl_core.sandbox import capture, containers
-from mlrl_core.sandbox.collector import Submission
+from mlrl_core.sandbox import capture, containers, docker_places
 from mlrl_core.sandbox.docker_backend import DockerSandbox
 from mlrl_core.sandbox.docker_places import read_member
 from mlrl_core.sandbox.output import START_LINE
@@ -80,6 +79,53 @@ def test_good_run(engine: FakeEngine, inputs: Path) -> None:
 def test_a_call_that_fails_before_the_result(engine: FakeEngine, inputs: Path, call: str, fault: BaseException) -> None:
     engine.faults[call] = [fault]
     with pytest.raises(InfraError, match="docker: "):
+        run(engine, inputs)
+    assert nothing_stays(engine)
+
+
+@pytest.mark.parametrize(
+    ("mode", "links", "reason"),
+    [
+        (0o120777, 1, "symlink"),
+        (0o010600, 1, "not_regular"),
+        (0o140600, 1, "not_regular"),
+        (0o040700, 2, "not_regular"),
+        (0o100600, 2, "links"),
+    ],
+)
+def test_an_odd_submission_is_refused_unread(
+    engine: FakeEngine, inputs: Path, mode: int, links: int, reason: str
+) -> None:
+    """The engine fails at archives of some of these: that would make the program's fault ours."""
+    engine.mode, engine.links = mode, links
+    engine.faults["get_archive"] = [api_error(500)]
+    result = run(engine, inputs)
+    assert (result.submission_state, result.submission_reason) == ("refused", reason)
+    assert "get_archive" not in engine.calls
+
+
+def test_no_submission_is_the_programs_fault_and_a_lost_one_ours(engine: FakeEngine, inputs: Path) -> None:
+    engine.faults["get_archive"] = [api_error(404)]
+    with pytest.raises(InfraError, match="reading the submission"):
+        run(engine, inputs)
+    engine.submission = None
+    assert run(engine, inputs).submission_state == "missing"
+
+
+@pytest.mark.parametrize("answer", [b"", b"sh: 1: stat: not found\n", b"81a4 1\n", b"\xff x y\n"])
+def test_a_holder_that_does_not_answer_is_no_result(engine: FakeEngine, inputs: Path, answer: bytes) -> None:
+    engine.exec_start = lambda exec_id: answer  # type: ignore[method-assign]
+    with pytest.raises(InfraError, match="gave no answer"):
+        run(engine, inputs)
+    assert nothing_stays(engine)
+
+
+def test_a_full_disk_of_the_worker_is_typed(engine: FakeEngine, inputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(docker_places, "job_folder", full)
+    with pytest.raises(InfraError, match="host failed"):
         run(engine, inputs)
     assert nothing_stays(engine)
 
@@ -247,6 +293,4 @@ def test_the_archive_reader_never_fails_otherwise(chunks: list[bytes], cap: int)
         found = read_member(iter(chunks), cap)
     except InfraError:
         return
-    assert isinstance(found, (bytes, Submission))
-    if isinstance(found, bytes):
-        assert len(found) <= cap
+    assert len(found) <= cap
