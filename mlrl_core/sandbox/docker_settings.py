@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mlrl_core.sandbox import programs
-from mlrl_core.sandbox.limits import Limits
+from mlrl_core.sandbox.limits import MIB, Limits
 from mlrl_core.sandbox.slots import Slot
 
 
@@ -64,7 +64,6 @@ class ContainerSettings:
         import docker
 
         limits = self.limits
-        inodes = max(limits.tmp >> 20 << 8, 1024)
         return self.api.create_host_config(
             network_mode="none",
             read_only=True,
@@ -76,10 +75,9 @@ class ContainerSettings:
             nano_cpus=int(limits.cpus * 1e9) if limits.cpus < len(slot.cpus) else None,
             cpuset_cpus=",".join(map(str, slot.cpus)),
             init=False,  # the launcher is pid 1: the engine's init would run without our filter
-            ipc_mode="private",
-            shm_size=limits.shm,
+            ipc_mode="none",  # private, without the engine's /dev/shm: that one has no limit of names
             oom_score_adj=500,
-            tmpfs={"/tmp": f"rw,nosuid,nodev,noexec,size={limits.tmp},nr_inodes={inodes},mode=1777"},
+            tmpfs={"/tmp": _tmpfs(limits.tmp), "/dev/shm": _tmpfs(limits.shm)},
             log_config=docker.types.LogConfig(type="none"),
             ulimits=[
                 docker.types.Ulimit(name=name, soft=value, hard=value)
@@ -92,3 +90,8 @@ class ContainerSettings:
             device_requests=[docker.types.DeviceRequest(device_ids=[gpu], capabilities=[["gpu"]])] if gpu else None,
             mounts=mounts,
         )
+
+
+def _tmpfs(size: int) -> str:
+    """Options of a folder that everybody may write to: ``size`` bytes, 256 names per MiB as under bubblewrap."""
+    return f"rw,nosuid,nodev,noexec,size={size},nr_inodes={max(size // MIB * 256, 1024)},mode=1777"

@@ -29,13 +29,15 @@ def main() -> None:
     program = Program(len(code) // 8, code)
     if libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "seccomp")
+    # Nobody reads or writes our memory; the child's is its own again when it becomes the program.
+    if libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "dumpable")
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     child = os.fork()
     if child == 0:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
         os.write(1, b"\x01MLRL-START\n")
         os.execv(sys.argv[3], sys.argv[3:])
-    libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # nobody reads or writes our memory
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # which for pid 1 means: ignored
     null = os.open("/dev/null", os.O_RDWR)
     for descriptor in range(3):
