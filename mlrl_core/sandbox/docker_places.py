@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
-import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,6 +13,14 @@ from mlrl_core.sandbox.collector import NAME, Submission, collect, refusal, stor
 from mlrl_core.sandbox.engine import engine_errors
 from mlrl_core.sandbox.helper import linux
 from mlrl_core.sandbox.limits import MIB, Limits
+
+# What the submission is, to stderr; what is in it, to stdout.
+_READ = """
+chmod 700 {folder}
+if [ ! -e {file} ] && [ ! -L {file} ]; then echo missing >&2; exit; fi
+about=$(stat -c '%f %h %s' {file}); echo "$about" >&2; set -- $about
+if [ ! -L {file} ] && [ -f {file} ] && [ "$2" = 1 ] && [ "$3" -le {cap} ]; then chmod 600 {file}; cat {file}; fi
+"""
 
 
 class OutputPlace(Protocol):
@@ -117,39 +122,28 @@ class EngineVolume:
         return docker.types.Mount(programs.OUT, self._name, type="volume", no_copy=True)
 
     def collect(self, destination: Path, cap: int) -> Submission:
-        found = self._look()
-        if found is None:
-            return Submission("missing")
-        if refused := refusal(*found, cap):
-            return refused
-        # A plain file of a bounded size is there: what goes wrong from here on is not the program's doing.
-        with engine_errors("reading the submission"):
-            stream, _ = self._client.api.get_archive(self._holder, f"/out/{NAME}")
-            data = read_member(stream, cap)
-        return store(data, destination)
+        """Read through the holder, which runs as the folder's owner and so can undo what the program did to modes.
 
-    def _look(self) -> tuple[int, int, int] | None:
-        """(mode, names, bytes) of the submission; None when there is none.
-
-        Asked in the holder, before any archive: an archive of one file hides its other names, a link is followed, and
-        for some kinds (a socket, a link to itself) the engine fails, which would make the program's fault ours. The
-        holder runs as the folder's owner and so can undo what the program did to the folder's mode. The program is
-        dead, so that the answer stays true. Raises InfraError.
+        Not as the engine's archive: that follows links, hides other names of the file, and fails for what a program can
+        make at will (a socket, a link to itself, a time stamp in the year 10000), so that its fault would look like
+        ours. The program is dead: what ``stat`` says stays true. Raises InfraError.
         """
-        script = (
-            f"f={programs.OUT}/{NAME}; chmod 700 {programs.OUT}; "
-            'if [ -e "$f" ] || [ -L "$f" ]; then exec stat -c "%f %h %s" "$f"; else echo missing; fi'
-        )
-        with engine_errors("looking at the submission"):
-            call = self._client.api.exec_create(self._holder, ["sh", "-c", script], stderr=False)["Id"]
-            answer = self._client.api.exec_start(call).decode("ascii", "replace").split()
+        with engine_errors("reading the submission"):
+            script = _READ.format(file=f"{programs.OUT}/{NAME}", folder=programs.OUT, cap=cap)
+            call = self._client.api.exec_create(self._holder, ["sh", "-c", script])["Id"]
+            data, about = self._client.api.exec_start(call, demux=True)
+        words = (about or b"").decode("ascii", "replace").split()
+        if words == ["missing"]:
+            return Submission("missing")
         try:
-            mode, links, size = answer
-            return int(mode, 16), int(links), int(size)
-        except ValueError:
-            if answer == ["missing"]:
-                return None
-            raise InfraError(f"docker: looking at the submission gave no answer ({' '.join(answer)[:100]})") from None
+            mode, links, size = int(words[0], 16), int(words[1]), int(words[2])
+        except (ValueError, IndexError):
+            raise InfraError(f"docker: no answer about the submission ({' '.join(words)[:100]})") from None
+        if refused := refusal(mode, links, size, cap):
+            return refused
+        if len(data or b"") != size:
+            raise InfraError("docker: the submission was cut short")
+        return store(data or b"", destination)
 
     def remove(self) -> None:
         import docker
@@ -162,30 +156,6 @@ class EngineVolume:
                 if name:
                     with contextlib.suppress(docker.errors.NotFound):
                         call(name)
-
-
-def read_member(chunks: Iterator[bytes], cap: int) -> bytes:
-    """The content of the one regular file, of at most ``cap`` bytes, in a tar stream that an engine made.
-
-    Never unpacks to disk, reads at most ``cap`` and a header. Raises InfraError for anything else.
-    """
-    head = bytearray()
-    for chunk in chunks:
-        head += chunk
-        if len(head) > cap + (1 << 16):
-            break
-    try:
-        with tarfile.open(fileobj=io.BytesIO(bytes(head)), mode="r:") as tar:
-            member = tar.next()
-            if member is None or not member.isreg() or member.name != NAME or member.size > cap:
-                raise InfraError("docker: the engine sent an archive without the submission")
-            file = tar.extractfile(member)
-            data = file.read() if file else b""
-            if len(data) != member.size:
-                raise InfraError("docker: the archive of a submission was cut short")
-            return data
-    except tarfile.TarError as error:
-        raise InfraError(f"docker: the engine sent no readable archive ({error})") from error
 
 
 def job_folder(folder: Path, source: str, launcher: str, seccomp: bytes, accounts: dict[str, str]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
 import threading
 import time
 from collections.abc import Iterator
@@ -146,20 +144,8 @@ class FakeEngine:
         assert name.endswith("-hold"), "nothing of ours runs beside a program"
         return {"Id": "exec"}
 
-    def exec_start(self, exec_id: str) -> bytes:
+    def exec_start(self, exec_id: str, demux: bool) -> tuple[bytes | None, bytes | None]:
         self._call("exec_start")
         if self.submission is None:
-            return b"missing\n"
-        return f"{self.mode:x} {self.links} {len(self.submission)}\n".encode()
-
-    def get_archive(self, name: str, path: str) -> tuple[Iterator[bytes], dict[str, Any]]:
-        self._call("get_archive")
-        if self.submission is None:
-            raise api_error(404)
-        buffer = io.BytesIO()
-        with tarfile.open(fileobj=buffer, mode="w") as tar:
-            member = tarfile.TarInfo("submission.csv")
-            member.size = len(self.submission)
-            tar.addfile(member, io.BytesIO(self.submission))
-        data = buffer.getvalue()
-        return iter([data[:700], data[700:]]), {}
+            return None, b"missing\n"
+        return self.submission or None, f"{self.mode:x} {self.links} {len(self.submission)}\n".encode()
