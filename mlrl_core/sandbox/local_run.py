@@ -98,42 +98,40 @@ class LocalRun:
         return self._result(report, submission)
 
     def _watch(self, out_read: int, err_read: int) -> dict[str, Any]:
-        """Feed the streams and keep the deadlines until the program has ended and the streams are drained."""
+        """Feed the streams and keep the deadlines until the program has ended."""
         report: dict[str, Any] | None = None
-        drain_until = float("inf")
         with selectors.DefaultSelector() as selector:
             for fd in (out_read, err_read):
                 os.set_blocking(fd, False)
                 selector.register(fd, selectors.EVENT_READ)
             selector.register(self._helper.socket, selectors.EVENT_READ)
-            while report is None or len(selector.get_map()) > 0:
+            while report is None:
                 wait = self._capture.next_wait(self._limits.time_s, self._killed_at is not None)
                 for key, _ in selector.select(wait):
                     if key.fileobj is self._helper.socket:
                         report, _ = self._helper.receive()
                         self._verdict.decide("exited")
-                        selector.unregister(self._helper.socket)
-                        drain_until = time.monotonic() + 5
-                    elif not self._read(int(key.fd), out_read):
+                    elif self._read(int(key.fd), out_read) == 0:
                         selector.unregister(key.fd)
                 if report is None:
                     self._check_deadlines()
-                elif time.monotonic() > drain_until:
-                    raise InfraError("an output stream stayed open after the program's end")
+        # Whoever could write is dead, so that what is there is all there is. Not until the streams' ends: a program
+        # can hide its copies in the buffers of sockets that only the kernel's garbage collector will close.
+        for fd in (out_read, err_read):
+            while self._read(fd, out_read):
+                pass
         self._capture.finish()
         return report
 
-    def _read(self, fd: int, out_read: int) -> bool:
-        """One chunk; False at the end of the stream."""
+    def _read(self, fd: int, out_read: int) -> int | None:
+        """The length of one chunk, 0 at the end of the stream, None when nothing is there."""
         try:
             data = os.read(fd, _CHUNK)
         except BlockingIOError:
-            return True
-        if not data:
-            return False
-        if not self._capture.feed(fd == out_read, data):
+            return None
+        if data and not self._capture.feed(fd == out_read, data):
             self._kill("output_limit")
-        return True
+        return len(data)
 
     def _check_deadlines(self) -> None:
         now, t0 = time.monotonic(), self._capture.t0

@@ -8,6 +8,7 @@ import os
 import resource
 import select
 import signal
+import socket
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -233,6 +234,10 @@ class Run:
                 break
             time.sleep(0.001)
         self._pid = 0
+        # Open files that a program sent in a circle of sockets live on, and their memory with them, until the kernel
+        # looks for such circles: whenever any socket is closed.
+        for end_of_pair in socket.socketpair():
+            end_of_pair.close()
 
     def _reap(self) -> bool:
         """Collect dead children; True while there are living ones."""
