@@ -8,7 +8,7 @@ import pytest
 
 from mlrl_core.sandbox.host import FIRST_UID
 from tests.mlrl_core.sandbox.conftest import PROGRAM_LIMITS, Opener
-from tests.mlrl_core.sandbox.expectations import PROGRAMS, broken_promises, programs, stretch
+from tests.mlrl_core.sandbox.expectations import PROGRAMS, broken_promises, limit_of, programs, stretch
 from tests.mlrl_core.sandbox.world import ANSWERS, SECRET, World
 
 HOSTILE = {program.name: program for program in programs(PROGRAMS.parent / "hostile")}
@@ -21,7 +21,7 @@ def test_program_ends_as_promised(
     backend: str, name: str, world: World, open_for_tests: Opener, tmp_path: Path
 ) -> None:
     program, stretched = HOSTILE[name], stretch()
-    limit = PROGRAM_LIMITS.time_limit_s * stretched
+    limit = limit_of(program, PROGRAM_LIMITS.time_limit_s) * stretched
     sandbox = open_for_tests(backend, env=world.env, time_limit_s=limit)
     with world.witness(FIRST_UID):
         result = sandbox.run(program.source, world.inputs, collect_to=tmp_path / "submission.csv")
