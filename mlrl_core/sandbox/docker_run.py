@@ -20,7 +20,7 @@ from mlrl_core.sandbox import programs, verdict
 from mlrl_core.sandbox.collector import NOT_COLLECTED, Submission
 from mlrl_core.sandbox.containers import Container, Ended
 from mlrl_core.sandbox.docker_settings import ContainerSettings
-from mlrl_core.sandbox.engine_groups import EngineGroups
+from mlrl_core.sandbox.engine_groups import EngineGroups, RunGroup
 from mlrl_core.sandbox.helper.cgroups import Counters
 from mlrl_core.sandbox.helper.trees import remove_tree
 from mlrl_core.sandbox.host import usable_cpus
@@ -72,13 +72,15 @@ class DockerRun:
         """See ``Sandbox.run``."""
         bench = self._bench
         out: places.OutputPlace | None = None
+        group = bench.groups.of(self._id, self._limits.memory)
         try:
             self._folder.mkdir(mode=0o755)
             accounts = programs.account_files([self._slot.uid])
             places.job_folder(self._folder, source, bench.launcher, bench.seccomp, accounts)
-            group = bench.groups.parent(self._id)
             out = self._output_place()
-            settings = bench.settings.of(self._slot, self._gpu, self._folder, inputs, out.mount(), group, self._labels)
+            settings = bench.settings.of(
+                self._slot, self._gpu, self._folder, inputs, out.mount(), group.parent, self._labels
+            )
             with _STARTS:
                 self._container.create(**settings)
                 self._container.start()
@@ -87,12 +89,12 @@ class DockerRun:
             self._container.drain()
             state = self._container.inspect()
             self._judge_start(state)
-            counters = bench.groups.counters(self._id)
+            counters = group.counters()
             submission = NOT_COLLECTED
             if self._verdict.kill_reason != "cancelled":
                 submission = out.collect(collect_to, self._limits.submission)
         finally:
-            self._clean_up(out)
+            self._clean_up(out, group)
         return self._result(ended, state, counters, submission)
 
     def _output_place(self) -> places.OutputPlace:
@@ -101,13 +103,13 @@ class DockerRun:
         name, image = f"mlrl-{self._id}", self._bench.settings.image_id
         return places.EngineVolume(self._bench.client, image, name, self._limits, self._slot.uid, self._labels)
 
-    def _clean_up(self, out: places.OutputPlace | None) -> None:
+    def _clean_up(self, out: places.OutputPlace | None, group: RunGroup) -> None:
         """Container, output, groups, folder: in this order, each whatever became of the others."""
         problems: list[str] = []
         steps: tuple[Callable[[], None], ...] = (
             self._container.remove,
             out.remove if out else lambda: None,
-            lambda: self._bench.groups.remove(self._id),
+            group.remove,
         )
         for step in steps:
             try:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from mlrl_core.errors import InfraError, MlrlError
+from mlrl_core.sandbox.containers import Container
 from mlrl_core.sandbox.host import FIRST_UID
 from tests.mlrl_core.sandbox.conftest import PROGRAM_LIMITS, Opener
 from tests.mlrl_core.sandbox.expectations import stretch
@@ -18,6 +19,7 @@ from tests.mlrl_core.sandbox.world import World
 
 BACKENDS = ["bubblewrap", "docker", "process"]
 CONTAINED = ["bubblewrap", "docker"]
+BOMB = "x = []\nwhile True: x.append(b'x' * (8 << 20))"
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -245,3 +247,20 @@ def test_a_workers_raised_priority_is_not_the_programs(world: World, tmp_path: P
         os.setpriority(os.PRIO_PROCESS, 0, before)
         sandbox.close()
     assert result.stdout.tail == "0\n"
+
+
+@pytest.mark.parametrize(("program", "status"), [(BOMB, "oom"), ("import os; os.kill(os.getpid(), 9)", "error")])
+def test_an_end_by_memory_that_the_engine_missed(
+    program: str,
+    status: str,
+    world: World,
+    open_for_tests: Opener,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The engine may lose the event; our own group tells one end by SIGKILL from the other."""
+    sandbox = open_for_tests("docker", time_limit_s=60)
+    inspect = Container.inspect
+    monkeypatch.setattr(Container, "inspect", lambda self: inspect(self) | {"OOMKilled": False})
+    result = sandbox.run(program, world.inputs, collect_to=tmp_path / "s")
+    assert (result.status, result.exit_code, result.oom_seen) == (status, 137, status == "oom")
