@@ -90,6 +90,7 @@ def test_a_short_storm_in_bubblewrap(world: World, open_for_tests: Opener, tmp_p
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)  # two minutes under bubblewrap; docker starts containers one a core, for 5 to 20
 @pytest.mark.parametrize("backend", ["bubblewrap", "docker", "process"])
 @pytest.mark.usefixtures("nothing_left")
 def test_a_thousand_runs(backend: str, world: World, open_for_tests: Opener, tmp_path: Path) -> None:
