@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mlrl_core.sandbox.helper.linux import PR_SET_PDEATHSIG, set_process_flag
-from mlrl_core.sandbox.image.build import cache_dir
+from mlrl_core.sandbox.image.build import image_cache
 
 
 def why_not() -> str:
@@ -47,7 +47,7 @@ def private_engine() -> Iterator[str]:
     """
     # Socket paths end at 107 bytes, so the folder's name is short.
     folder = Path(tempfile.mkdtemp(prefix="mlrl-e", dir="/tmp"))
-    data = cache_dir() / "engine"
+    data = image_cache() / "engine"
     data.mkdir(exist_ok=True)
     lock = (data / "lock").open("w")
     try:
