@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mlrl_core.sandbox.helper.linux import PR_SET_PDEATHSIG, set_process_flag
+from mlrl_core.sandbox.helper.linux import PR_SET_PDEATHSIG, set_process_flag, unmount
 from mlrl_core.sandbox.image.build import image_cache
 
 
@@ -89,6 +90,8 @@ def private_engine() -> Iterator[str]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(10)
+        with contextlib.suppress(OSError):  # an engine that had to be killed leaves its data folder's own mount
+            unmount(f"{data}/root")
         log.close()
         lock.close()
         shutil.rmtree(folder, ignore_errors=True)
