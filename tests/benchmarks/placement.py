@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from mlrl_core.instrumentation.placement import place_milestones
 from mlrl_core.models.smollm2 import prepare_smollm2
 from mlrl_core.records import InstrumentedProgram
 from mlrl_core.sandbox.output import MilestoneFilter
-from tests.mlrl_core.instrumentation.marked import Marked, marked_programs, placed_right
+from tests.mlrl_core.instrumentation.marked import Marked, marked_programs, placed_right, settled_places
 from tests.mlrl_core.instrumentation.scripted import MarkedLines
 from tests.mlrl_core.instrumentation.varied import run_program, varied_programs, write_inputs
 
@@ -103,14 +104,14 @@ def over_programs(inserter: Inserter, model: FrozenModel, programs: Sequence[str
     }
 
 
-def accuracy(place: Callable[[Marked], Mapping[str, Place]], programs: Sequence[Marked]) -> dict[str, Any]:
+def accuracy(place: Callable[[Marked, ast.Module], Mapping[str, Place]], programs: Sequence[Marked]) -> dict[str, Any]:
     """How many of a person's marks are placed right, by milestone; ``extra``: placed where the person saw none."""
     right = dict.fromkeys(MILESTONES, 0)
     marks = dict.fromkeys(MILESTONES, 0)
     extra = failed = 0
     for program in programs:
         try:
-            places = place(program)
+            places = settled_places(program, partial(place, program))
         except FrozenModelError:
             places, failed = {}, failed + 1
         extra += len(set(places) - set(program.marks))
@@ -129,8 +130,16 @@ def accuracy(place: Callable[[Marked], Mapping[str, Place]], programs: Sequence[
     }
 
 
-def by_lines(program: Marked, model: FrozenModel) -> Mapping[str, Place]:
-    return places_by_lines(program.code, ast.parse(program.code), model)
+def by_lines(model: FrozenModel, program: Marked, tree: ast.Module) -> Mapping[str, Place]:
+    return places_by_lines(program.code, tree, model)
+
+
+def by_rewriting(model: FrozenModel, program: Marked, tree: ast.Module) -> Mapping[str, Place]:
+    return places_by_rewriting(program.code, tree, model, _MAX_TOKENS)
+
+
+def by_marks(program: Marked, tree: ast.Module) -> Mapping[str, Place]:
+    return places_by_lines(program.code, tree, MarkedLines(program.code, program.marks))
 
 
 def _spread(values: Sequence[float]) -> dict[str, float]:
@@ -166,13 +175,10 @@ def main() -> None:
             "lm_lines": over_programs("lm_lines", model, programs[: arguments.programs], inputs),
             "lm_rewrite": over_programs("lm_rewrite", model, programs[: arguments.rewrites], inputs),
             "accuracy": {
-                "lm_lines": accuracy(lambda program: by_lines(program, model), marked),
-                "lm_rewrite": accuracy(
-                    lambda program: places_by_rewriting(program.code, ast.parse(program.code), model, _MAX_TOKENS),
-                    rewritten,
-                ),
-                "scripted": accuracy(lambda program: by_lines(program, MarkedLines(program.marks)), marked),
-                "ast": accuracy(lambda program: place_milestones(ast.parse(program.code)), marked),
+                "lm_lines": accuracy(partial(by_lines, model), marked),
+                "lm_rewrite": accuracy(partial(by_rewriting, model), rewritten),
+                "scripted": accuracy(by_marks, marked),
+                "ast": accuracy(lambda program, tree: place_milestones(tree), marked),
             },
         }
     result |= {"wall_s": round(time.monotonic() - began), "load": [round(each, 1) for each in os.getloadavg()]}
