@@ -69,28 +69,31 @@ def is_same(code: str, program: InstrumentedProgram) -> bool:
     return ast.dump(ast.parse("\n".join(kept))) == ast.dump(ast.parse(code))
 
 
+def kept_output(program: InstrumentedProgram, folder: Path) -> tuple[str, bytes]:
+    """What the sandbox keeps of a program's output, and its submission."""
+    printed, submission = run_program(program.source, folder)
+    milestones = MilestoneFilter(program.nonce, program.milestones)
+    return (milestones.feed(printed.encode()) + milestones.finish()).decode(), submission
+
+
 def over_programs(inserter: Inserter, model: FrozenModel, programs: Sequence[str], folder: Path) -> dict[str, Any]:
     """What the inserter does to the programs, and how long it takes in milliseconds a program."""
     changed: list[int] = []
     reasons: list[str] = []
     beyond: list[float] = []
     calls: list[float] = []
-    placed = seen = 0
+    placed = 0
     for number, code in enumerate(programs):
-        timed, nonce = Timed(model), new_nonce()
+        timed = Timed(model)
         began = time.perf_counter()
-        program = instrument(code, inserter, nonce, timed, on_failure="original", max_tokens=_MAX_TOKENS)
+        program = instrument(code, inserter, new_nonce(), timed, on_failure="original", max_tokens=_MAX_TOKENS)
         took = time.perf_counter() - began
         calls.append(1000 * sum(timed.calls_s))
         beyond.append(1000 * took - calls[-1])
         reasons += [program.fallback_reason] if program.fallback_reason else []
-        printed, submission = run_program(program.source, folder)
-        milestones = MilestoneFilter(nonce, program.milestones)
-        kept = (milestones.feed(printed.encode()) + milestones.finish()).decode()
-        if not is_same(code, program) or (kept, submission) != run_program(code, folder):
+        if not is_same(code, program) or kept_output(program, folder) != run_program(code, folder):
             changed.append(number)
         placed += len(program.milestones)
-        seen += len(milestones.seen)
         _tell(f"{inserter}: {number + 1} of {len(programs)}")
     return {
         "programs": len(programs),
@@ -98,7 +101,6 @@ def over_programs(inserter: Inserter, model: FrozenModel, programs: Sequence[str
         "fallback_frac": round(len(reasons) / len(programs), 4),
         "fallback_reasons": {reason: reasons.count(reason) for reason in sorted(set(reasons))},
         "milestones_placed_mean": round(placed / len(programs), 2),
-        "milestones_printed_mean": round(seen / len(programs), 2),
         "beyond_model_ms": _spread(beyond),
         "model_ms": _spread(calls),
     }

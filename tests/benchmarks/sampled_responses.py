@@ -1,6 +1,7 @@
-"""Responses of a model to real solve prompts: ``python -m tests.benchmarks.sampled_responses [--number N] [--seed S]``.
+"""Responses of SmolLM2-135M-Instruct to real solve prompts, before any training:
+``python -m tests.benchmarks.sampled_responses [--contents full short] [--number N] [--seed S]``.
 
-Half of them answer the full prompt of `diamonds`, half the short one, through the chat template and at temperature 1
+So many answer the full prompt of `diamonds`, so many the short one, through the chat template and at temperature 1
 without top-k or top-p, as a run samples. Prints each behind ``=== name``: `tests/cases/responses/sampled.txt` holds
 them with a person's marks around the program.
 """
@@ -24,10 +25,11 @@ _MAX_NEW_TOKENS = 400
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--number", type=int, default=12)
+    parser.add_argument("--contents", nargs="*", default=["full", "short"])
+    parser.add_argument("--number", type=int, default=6)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    for contents in ("full", "short"):
+    for contents in arguments.contents:
         # Without demonstrations the base is not warm-started; 2560 tokens is what a prompt has by default.
         config = load_config(
             "smollm2", ["warmstart.demonstrations=0", f"prompt.contents={contents}", "prompt.max_tokens=2560"]
@@ -43,7 +45,6 @@ def main() -> None:
         prompt = chat_prompt_ids(tokenizer, prompt_writer(config, competition, tokenizer, packages).solve)
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
         torch.manual_seed(arguments.seed)
-        count = arguments.number // 2
         answers = model.generate(
             torch.tensor([prompt]),
             attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
@@ -51,13 +52,13 @@ def main() -> None:
             temperature=1.0,
             top_k=0,
             top_p=1.0,
-            num_return_sequences=count,
+            num_return_sequences=arguments.number,
             max_new_tokens=_MAX_NEW_TOKENS,
             pad_token_id=tokenizer.eos_token_id,
         )
         for number, answer in enumerate(answers):
             text = tokenizer.decode(answer[len(prompt) :], skip_special_tokens=True)
-            print(f"=== sampled {contents} {arguments.seed}-{number}\n{text}")
+            print(f"=== sampled {contents} {arguments.seed}-{number}\n{text}", flush=True)
 
 
 if __name__ == "__main__":
