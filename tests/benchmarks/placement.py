@@ -3,10 +3,11 @@
 ``lm_lines`` over the two hundred varied programs of the tests, ``lm_rewrite`` over the first N of them (a rewrite takes
 as long as writing the program). Counted is what may never happen (a program that is another once the inserted lines are
 out, one that does not compile, one that prints or submits something else) and how often the model failed. Timed is
-everything around the model's calls, apart from them. Then the places of the forty programs with a person's marks: by
-the model, by a model that follows the marks (what the interface can express at most) and by rules.
+everything around the model's calls, apart from them, in processor time: other work on the machine changes little of it.
+Before that the places of the forty programs with a person's marks: by the model, by a model that follows the marks
+(what the interface can express at most) and by rules.
 
-The model is SmolLM2-135M-Instruct unless told. Prints JSON.
+The model is SmolLM2-135M-Instruct unless told. Prints JSON, and writes it to FILE after every part.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,10 +44,12 @@ _MAX_TOKENS = 2500
 
 @dataclass
 class Timed:
-    """A model that notes how long its calls take."""
+    """A model that notes what its calls take: wall seconds, processor seconds of all threads and of the caller's."""
 
     model: FrozenModel
-    calls_s: list[float] = field(default_factory=list)
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+    own_cpu_s: float = 0.0
 
     def choose(self, instruction: str, start: str, choices: Sequence[str]) -> int:
         return self._timed(lambda: self.model.choose(instruction, start, choices))
@@ -55,11 +58,13 @@ class Timed:
         return self._timed(lambda: self.model.complete(instruction, start, max_tokens))
 
     def _timed(self, call: Callable[[], Any]) -> Any:
-        began = time.perf_counter()
+        began = time.perf_counter(), time.process_time(), time.thread_time()
         try:
             return call()
         finally:
-            self.calls_s.append(time.perf_counter() - began)
+            self.wall_s += time.perf_counter() - began[0]
+            self.cpu_s += time.process_time() - began[1]
+            self.own_cpu_s += time.thread_time() - began[2]
 
 
 def is_same(code: str, program: InstrumentedProgram) -> bool:
@@ -77,19 +82,18 @@ def kept_output(program: InstrumentedProgram, folder: Path) -> tuple[str, bytes]
 
 
 def over_programs(inserter: Inserter, model: FrozenModel, programs: Sequence[str], folder: Path) -> dict[str, Any]:
-    """What the inserter does to the programs, and how long it takes in milliseconds a program."""
+    """What the inserter does to the programs, and what it takes a program."""
     changed: list[int] = []
     reasons: list[str] = []
     beyond: list[float] = []
-    calls: list[float] = []
+    calls: list[Timed] = []
     placed = 0
     for number, code in enumerate(programs):
         timed = Timed(model)
-        began = time.perf_counter()
+        began = time.thread_time()
         program = instrument(code, inserter, new_nonce(), timed, on_failure="original", max_tokens=_MAX_TOKENS)
-        took = time.perf_counter() - began
-        calls.append(1000 * sum(timed.calls_s))
-        beyond.append(1000 * took - calls[-1])
+        beyond.append(1000 * (time.thread_time() - began - timed.own_cpu_s))
+        calls.append(timed)
         reasons += [program.fallback_reason] if program.fallback_reason else []
         if not is_same(code, program) or kept_output(program, folder) != run_program(code, folder):
             changed.append(number)
@@ -101,8 +105,9 @@ def over_programs(inserter: Inserter, model: FrozenModel, programs: Sequence[str
         "fallback_frac": round(len(reasons) / len(programs), 4),
         "fallback_reasons": {reason: reasons.count(reason) for reason in sorted(set(reasons))},
         "milestones_placed_mean": round(placed / len(programs), 2),
-        "beyond_model_ms": _spread(beyond),
-        "model_ms": _spread(calls),
+        "beyond_model_cpu_ms": _spread(beyond),
+        "model_cpu_s": _spread([each.cpu_s for each in calls]),
+        "model_wall_s": _spread([each.wall_s for each in calls]),
     }
 
 
@@ -169,25 +174,24 @@ def main() -> None:
     programs, marked = varied_programs(), marked_programs()
     rewritten = marked[: arguments.rewrites]
     began = time.monotonic()
+    result: dict[str, Any] = {"model": folder.name, "accuracy": {}}
+
+    def note(into: dict[str, Any], part: str, value: dict[str, Any]) -> None:
+        into[part] = value
+        result.update(wall_s=round(time.monotonic() - began), load=[round(each, 1) for each in os.getloadavg()])
+        if arguments.out:
+            arguments.out.write_text(f"{json.dumps(result, indent=2)}\n")
+
+    note(result["accuracy"], "ast", accuracy(lambda program, tree: place_milestones(tree), marked))
+    note(result["accuracy"], "scripted", accuracy(by_marks, marked))
+    note(result["accuracy"], "lm_lines", accuracy(partial(by_lines, model), marked))
     with tempfile.TemporaryDirectory() as place:
         inputs = Path(place)
         write_inputs(inputs)
-        result = {
-            "model": folder.name,
-            "lm_lines": over_programs("lm_lines", model, programs[: arguments.programs], inputs),
-            "lm_rewrite": over_programs("lm_rewrite", model, programs[: arguments.rewrites], inputs),
-            "accuracy": {
-                "lm_lines": accuracy(partial(by_lines, model), marked),
-                "lm_rewrite": accuracy(partial(by_rewriting, model), rewritten),
-                "scripted": accuracy(by_marks, marked),
-                "ast": accuracy(lambda program, tree: place_milestones(tree), marked),
-            },
-        }
-    result |= {"wall_s": round(time.monotonic() - began), "load": [round(each, 1) for each in os.getloadavg()]}
-    text = json.dumps(result, indent=2)
-    if arguments.out:
-        arguments.out.write_text(f"{text}\n")
-    print(text)
+        note(result, "lm_lines", over_programs("lm_lines", model, programs[: arguments.programs], inputs))
+        note(result, "lm_rewrite", over_programs("lm_rewrite", model, programs[: arguments.rewrites], inputs))
+    note(result["accuracy"], "lm_rewrite", accuracy(partial(by_rewriting, model), rewritten))
+    print(json.dumps(result, indent=2))
 
 
 if __name__ == "__main__":
