@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from mlrl_core.instrumentation.candidates import is_import
 from mlrl_core.instrumentation.loops import FUNCTIONS, LOOPS, outermost_loop, parents_of
 from mlrl_core.instrumentation.milestones import Place
 
@@ -58,7 +59,7 @@ class _Program:
         self.steps = [call for call in self.calls if _called(call) in _STEPS and not call.args]
 
     def last_import(self) -> ast.stmt | None:
-        imports = [node for node in self.tree.body if _imports(node)]
+        imports = [node for node in self.tree.body if is_import(node)]
         return imports[-1] if imports else None
 
     def data_loaded(self) -> ast.stmt | None:
@@ -210,12 +211,6 @@ def _is_fit(call: ast.Call) -> bool:
     return _called(call) in _TRAINERS and isinstance(call.func, ast.Attribute) and (
         _called(call) != "train" or bool(call.args or call.keywords)
     )  # fmt: skip
-
-
-def _imports(node: ast.stmt) -> bool:
-    if isinstance(node, ast.Try):
-        return all(isinstance(each, ast.Import | ast.ImportFrom) for each in node.body)
-    return isinstance(node, ast.Import | ast.ImportFrom)
 
 
 def _called(call: ast.Call) -> str:

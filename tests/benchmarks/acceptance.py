@@ -200,7 +200,7 @@ def main() -> int:
     results: list[Result] = []
     for name, seed, overrides in plan:
         path = options.out / name.replace(" ", "-")
-        wall_s, memory_gb = (None, None) if _finished(path) else train(path, seed, overrides)
+        wall_s, memory_gb = (None, None) if is_finished(path) else train(path, seed, overrides)
         results.append(measure(RunDirectory.open(path), name, wall_s, memory_gb))
         (options.out / "results.json").write_text(json.dumps([asdict(r) for r in results], indent=1))
         print("\n" + table(results) + "\n", flush=True)
@@ -213,7 +213,8 @@ def main() -> int:
     return 0 if good else 1
 
 
-def _finished(path: Path) -> bool:
+def is_finished(path: Path) -> bool:
+    """Whether ``path`` holds a run that came to its end."""
     state = path / "state.json"
     return state.exists() and json.loads(state.read_text())["status"] == "finished"
 

@@ -7,7 +7,7 @@ loop); ``#@ label=name`` names the variable that then holds the number. Several 
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,9 +41,14 @@ def marked_programs() -> list[Marked]:
     return found
 
 
-def placed_right(program: Marked, places: Mapping[str, Place]) -> set[str]:
-    """The marked labels that ``places`` puts where the person did."""
-    settled = outside_loops(ast.parse(program.code), places) if places else {}
+def settled_places(program: Marked, place: Callable[[ast.Module], Mapping[str, Place]]) -> Mapping[str, Place]:
+    """Where the prints of what ``place`` says of the program's tree will stand."""
+    tree = ast.parse(program.code)
+    return outside_loops(tree, place(tree))
+
+
+def placed_right(program: Marked, settled: Mapping[str, Place]) -> set[str]:
+    """The marked labels that are put where the person did."""
     return {
         label
         for label, (line, variable) in program.marks.items()

@@ -31,14 +31,20 @@ class RandomLines:
 
 
 class MarkedLines:
-    """Chooses the lines that a person has marked."""
+    """Chooses the lines that a person has marked (label -> line number, variable); for a number that stands behind a
+    loop, the line within it that assigns the number."""
 
-    def __init__(self, marks: dict[str, tuple[int, str | None]]) -> None:
-        self.marks = marks
+    def __init__(self, code: str, marks: dict[str, tuple[int, str | None]]) -> None:
+        lines = code.split("\n")
+        assigned = {
+            label: line if variable is None else max(_assigned(code, line, variable), default=line)
+            for label, (line, variable) in marks.items()
+        }
+        self.wanted = {label: f" {lines[line - 1].strip()}\n" for label, line in assigned.items()}
 
     def choose(self, instruction: str, start: str, choices: Sequence[str]) -> int:
         label = start.rpartition("\n")[2].removesuffix(":")
-        wanted = f" {self.marks[label][0]}\n" if label in self.marks else " none\n"
+        wanted = self.wanted.get(label, " none\n")
         return choices.index(wanted) if wanted in choices else len(choices) - 1
 
     def complete(self, instruction: str, start: str, max_tokens: int) -> tuple[str, bool]:
@@ -71,6 +77,17 @@ class Rewriter:
             code = code.replace("0.1", "0.2", 1) if "0.1" in code else code.replace("done", "gone", 1)
         fence = start.removesuffix("python\n")
         return f"{code}\n{fence}\nThat is the program.", True
+
+
+def _assigned(code: str, line: int, variable: str) -> list[int]:
+    """The lines of the statement at ``line``, or within it, on which ``variable`` is assigned a value."""
+    return [
+        node.lineno
+        for statement in ast.walk(ast.parse(code))
+        if isinstance(statement, ast.stmt) and statement.lineno == line
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == variable for t in node.targets)
+    ]
 
 
 def _statements(code: str) -> int:
