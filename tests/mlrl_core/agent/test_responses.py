@@ -1,7 +1,7 @@
 """Responses as models write them: ``tests/cases/responses`` marks in each which part is the program.
 
 A case begins with ``=== name``; ``⟦`` and ``⟧`` stand around the program that is to be found, byte for byte. A case
-without them holds none. Those of ``sampled.txt`` were sampled from SmolLM2-135M-Instruct as it is published, by
+without them holds none. Those of ``sampled.txt`` were sampled from the untrained SmolLM2-135M-Instruct, by
 ``tests/benchmarks/sampled_responses.py`` (two of its twelve began a program, none ended it within 400 tokens), and then
 marked; the others are written by hand.
 """
