@@ -1,4 +1,4 @@
-"""Evaluate a version of a run: fresh solutions, then an improvement of each valid one, and no update."""
+"""Evaluate a version of a run: fresh solutions, then improvements as the run has trained them, and no update."""
 
 from __future__ import annotations
 
@@ -63,9 +63,10 @@ def _evaluate(resources: Resources, trained: RunDirectory, version: int, solutio
         resources.version_of = lambda _: version
         resources.load_version(version, trained.version(version) / "adapter")
         competitions = resources.config.competition
-        _roll_out(resources, SOLVE_WAVE, [SlotPlan(competitions.of_slot(slot)) for slot in range(solutions)])
+        _roll_out(resources, SOLVE_WAVE, [SlotPlan(competitions.of_episode(slot)) for slot in range(solutions)])
         if resources.config.improve.improve_prob > 0:
-            _roll_out(resources, IMPROVE_WAVE, _improvements(resources))
+            everything = trained.load_config().improve.episode == "two_step"
+            _roll_out(resources, IMPROVE_WAVE, _improvements(resources, everything))
         rows = resources.store.frame(None, COLUMNS)
         metrics = metrics_of(summarise(version, rows, lambda name, raw: resources.arenas[name].map_score(raw)))
         resources.tracker.log_metrics(version, metrics, time.time())
@@ -80,16 +81,17 @@ def _evaluate(resources: Resources, trained: RunDirectory, version: int, solutio
         resources.tracker.end(status)
 
 
-def _improvements(resources: Resources) -> list[SlotPlan]:
-    """One improvement of every valid solution. A slot's place says which competition it is for, so where one has fewer
-    valid solutions than its neighbours a solve prompt fills the slot; the summary leaves it out."""
+def _improvements(resources: Resources, everything: bool) -> list[SlotPlan]:
+    """One improvement of every valid solution, or of every one (a policy that was trained on that). A slot's place says
+    which competition it is for, so where one has fewer of them than its neighbours a solve prompt fills the slot; the
+    summary leaves it out."""
     left: dict[str, list[SlotPlan]] = {}
-    for each in candidates_of(resources.store.frame([SOLVE_WAVE], CANDIDATE_COLUMNS)):
+    for each in candidates_of(resources.store.frame([SOLVE_WAVE], CANDIDATE_COLUMNS), everything):
         plans = left.setdefault(each.competition_id, [])
         plans.append(SlotPlan(each.competition_id, each.solution_id, each.reward))
     plan: list[SlotPlan] = []
     while any(left.values()):
-        competition_id = resources.config.competition.of_slot(len(plan))
+        competition_id = resources.config.competition_of_slot(len(plan))
         mine = left.get(competition_id)
         plan.append(mine.pop(0) if mine else SlotPlan(competition_id))
     return plan

@@ -6,6 +6,7 @@ import queue
 import shutil
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,21 +20,24 @@ from flows.labels import label_flow_run
 from flows.stopping import stoppable
 from mlrl_core.errors import InfraError
 from mlrl_core.experience.cuts import wave_ids
+from mlrl_core.experience.episodes import action_of
 from mlrl_core.experience.handover import WorkFolder
 from mlrl_core.experience.launches import log_launch, read_launches
+from mlrl_core.experience.run_directory import slot_of
 from mlrl_core.records import Execution, Solution
 from tasks.execute import execute
 from tasks.generate import generate
 from tasks.instrument import instrument
 from tasks.resources import Resources, resources_of
 from tasks.sampling import Interrupted
-from tasks.score import close_as_infra_error, score
+from tasks.score import close_as_infra_error, close_with_its_episode, score
 
 _POLL_S = 0.25
 _SAMPLES_OF_ONE_WAVE = 512  # the ceiling of `wave_size`: every solution may wait in a thread of its own
 
 # What follows on a stage's answer; `score` ends it.
 _NEXT = {"generate": "instrument", "instrument": "execute", "execute": "score"}
+_STAGES = ("generate", *_NEXT.values())
 
 
 def _name() -> str:
@@ -51,8 +55,11 @@ def rollout(run_dir: str, wave: int) -> None:
     """Bring every solution of the wave to its experience row, then compact the wave.
 
     Solutions that have a row are left alone, others go on from what they have published. A solution that the
-    infrastructure fails for good becomes an ``infra_error`` row; more than half of a wave failing is no bad luck
+    infrastructure fails for good becomes an ``infra_error`` row; more than half of them failing is no bad luck
     but a broken machine, and raises InfraError without writing those rows, so that a resume tries again.
+
+    Where an episode has two actions, the second ones follow when all first ones have their rows: so they are sampled
+    in one pass, and the same ones after a kill.
 
     Once a cut has ended the wave (``WaveControl.halt``), what has not ended is closed as ``cancelled``.
     """
@@ -60,13 +67,13 @@ def rollout(run_dir: str, wave: int) -> None:
     label_flow_run(resources.run)
     ids = wave_ids(resources.run, resources.config, wave)
     there = set(resources.store.ids(wave))
-    missing = [solution_id for solution_id in ids if solution_id not in there]
-    if missing:
-        done = Counter({stage: len(there) for stage in ("generate", *_NEXT.values())})
-        course = _Wave(resources, wave, missing, len(ids), done)
+    if not there.issuperset(ids):
+        course = _Wave(resources, wave, len(ids), Counter({stage: len(there) for stage in _STAGES}))
+        actions = resources.config.improve.actions
         with stoppable(resources.cancel, resources.run):
-            course.run()
-        course.close_lost()
+            for action in range(actions):
+                members = [each for each in ids if action_of(each, actions) == action]
+                course.run(members, [each for each in members if each not in there])
     resources.store.compact(wave)
     resources.flights.launch(wave)  # all rows are there, whichever task was repeated after writing its own
     shutil.rmtree(resources.run.path / "work" / f"wave={wave:05d}", ignore_errors=True)
@@ -78,7 +85,6 @@ class _Wave:
 
     resources: Resources
     wave: int
-    missing: list[str]
     size: int
     done: Counter[str]
     lost: dict[str, str] = field(default_factory=dict)  # id -> what failed
@@ -91,12 +97,15 @@ class _Wave:
         self.tasks = {stage.name: stage.for_run(config) for stage in (generate, instrument, execute, score)}
         self.deadline_s = sum(stage.deadline_s(config) for stage in (generate, instrument, execute, score)) * 4
 
-    def run(self) -> None:
-        """Drive every missing solution through its stages; returns when all have ended."""
+    def run(self, members: Sequence[str], missing: Sequence[str]) -> None:
+        """Drive the missing ones of the solutions that are one action of their episodes through their stages; returns
+        when all have their rows."""
+        if missing:
+            missing = self.close_what_has_nothing_to_follow_on(missing)
         if self.control.halted.is_set():
-            self.close_left_over()
+            self.close_left_over(missing)
         else:
-            for solution_id in self.missing:
+            for solution_id in missing:
                 log_launch(self.resources.run, solution_id, "launched")
                 self.submit("generate", solution_id)
         end = time.monotonic() + self.deadline_s
@@ -113,6 +122,7 @@ class _Wave:
             self.advance(stage, solution_id, future)
         if self.resources.stopping:
             raise Interrupted
+        self.close_lost(len(members))
 
     def submit(self, stage: str, solution_id: str) -> None:
         """Start one stage of one solution."""
@@ -132,17 +142,30 @@ class _Wave:
             self.submit("score", solution_id)
         elif stage in _NEXT:
             self.submit(_NEXT[stage], solution_id)
-        self.done[stage] += 1
+        self.count(stage)
+
+    def count(self, *stages: str) -> None:
+        """Of one solution these stages are over."""
+        self.done.update(stages)
         if self.done["generate"] >= self.size:
             self.control.sampled.set()
         if self.wave == self.resources.flights.newest:
             self.resources.listener.wave(self.wave, self.done, self.size)
 
-    def close_left_over(self) -> None:
+    def close_what_has_nothing_to_follow_on(self, missing: Sequence[str]) -> list[str]:
+        """Rows for actions whose episode was lost with the one before; returns the others."""
+        slots = set(self.resources.sampled_with(missing[0]))
+        for solution_id in missing:
+            if slot_of(solution_id) not in slots:
+                close_with_its_episode(self.resources, solution_id)
+                self.count(*_STAGES)
+        return [each for each in missing if slot_of(each) in slots]
+
+    def close_left_over(self, missing: Sequence[str]) -> None:
         """After a resume: end what the wave's cut found unfinished. A program that was running then died with its
         process, and nobody knows when it had started."""
         launches = read_launches(self.resources.run, self.wave)
-        for solution_id in self.missing:
+        for solution_id in missing:
             work = WorkFolder(self.resources.run, solution_id)
             started = "started" in launches.get(solution_id, {})
             if work.get(Solution) is None or (started and work.get(Execution) is None):
@@ -150,13 +173,14 @@ class _Wave:
             else:
                 self.submit("score", solution_id)
 
-    def close_lost(self) -> None:
-        """Rows for what the infrastructure has lost, or InfraError when that is most of the wave."""
-        if len(self.lost) * 2 > self.size:
+    def close_lost(self, asked: int) -> None:
+        """Rows for what the infrastructure has lost, or InfraError when that is most of the ``asked`` solutions."""
+        if len(self.lost) * 2 > asked:
             first = min(self.lost)
             raise InfraError(
-                f"wave {self.wave}: {len(self.lost)} of {self.size} solutions failed on "
+                f"wave {self.wave}: {len(self.lost)} of {asked} solutions failed on "
                 f"infrastructure, first {first}: {self.lost[first]}"
             )
         for solution_id, reason in sorted(self.lost.items()):
             close_as_infra_error(self.resources, solution_id, reason)
+        self.lost.clear()

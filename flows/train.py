@@ -18,6 +18,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from flows.labels import label_flow_run
 from flows.stopping import stoppable
 from flows.waves import Waves
+from mlrl_core.competitions import open_competitions, with_execution_settings
 from mlrl_core.config import load_config
 from mlrl_core.errors import MlrlError
 from mlrl_core.experience import RunDirectory
@@ -91,6 +92,7 @@ def _open_or_create(profile: str, competition: str, seed: int, overrides: Sequen
         return RunDirectory.open(Path(run_dir))
     chosen = [f"competition.id={competition}"] if competition else []
     config = load_config(profile, [*chosen, *overrides], seed)
+    config = with_execution_settings(config, open_competitions(config.competition))
     name = f"{config.competition.id}-{profile}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{seed}"
     return RunDirectory.create(Path(run_dir) if run_dir else Path("runs") / name, config)
 

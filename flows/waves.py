@@ -19,6 +19,7 @@ from flows.rollout import rollout
 from mlrl_core.errors import InfraError
 from mlrl_core.experience.batch_policy import Cut, decide
 from mlrl_core.experience.cuts import CutRecord, batch_policy_of, read_cut, write_cut
+from mlrl_core.experience.episodes import episode_of
 from mlrl_core.experience.flights import View
 from mlrl_core.experience.run_directory import wave_of
 from tasks.resources import Resources
@@ -171,12 +172,17 @@ class Waves:
         closed = used | set(view.lost) | {each for each in everything if wave_of(each) in ending}
         if self.policy.name == "wait_all":
             closed = set(everything)
+        actions = self.resources.config.improve.actions
+
+        def whole(episodes: Iterable[str]) -> tuple[str, ...]:
+            return tuple(sorted(each for last in episodes for each in episode_of(last, actions)))
+
         return replace(
             record,
             at=cut.at,
-            admitted=tuple(sorted(flight.item for flight in cut.admitted)),
-            closed=tuple(sorted(closed)),
-            carried=len(everything) - len(closed),
+            admitted=whole(flight.item for flight in cut.admitted),
+            closed=whole(closed),
+            carried=(len(everything) - len(closed)) * actions,
         )
 
     def _decide(self, record: CutRecord, view: View, pending: int, oldest: int | None) -> Cut[str] | None:

@@ -25,14 +25,14 @@ _SAMPLE_LINES, _SAMPLE_LINE_CHARS = 4, 4096
 
 
 class PolicyAgent:
-    """Samples the prompts of a wave. ``prompts`` gives them for its number and size; ``decode`` turns response ids
-    into text, for execution only."""
+    """Samples the prompts of a wave. ``prompts`` gives them for its number and some of its slots; ``decode`` turns
+    response ids into text, for execution only."""
 
     def __init__(
         self,
         config: RunConfig,
         generator: Generator,
-        prompts: Callable[[int, int], Sequence[Prompt]],
+        prompts: Callable[[int, Sequence[int]], Sequence[Prompt]],
         decode: Callable[[Sequence[int]], str],
     ) -> None:
         self._config = config
@@ -40,21 +40,21 @@ class PolicyAgent:
         self._prompts = prompts
         self._decode = decode
 
-    def __call__(self, wave: int, policy_version: int, size: int) -> Iterator[Solution]:
-        """The ``size`` solutions of the wave, as each is sampled."""
-        prompts = self._prompts(wave, size)
-        requests = [
-            GenerationRequest(solution_id_of(wave, slot), prompt.ids, solution_seed(self._config.seed, wave, slot))
-            for slot, prompt in enumerate(prompts)
-        ]
-        slots = {request.solution_id: slot for slot, request in enumerate(requests)}
+    def __call__(self, wave: int, policy_version: int, slots: Sequence[int]) -> Iterator[Solution]:
+        """The solutions of these slots of the wave, as each is sampled."""
+        asked: dict[str, tuple[int, Prompt, GenerationRequest]] = {}
+        for slot, prompt in zip(slots, self._prompts(wave, slots), strict=True):
+            seed = solution_seed(self._config.seed, wave, slot)
+            request = GenerationRequest(solution_id_of(wave, slot), prompt.ids, seed)
+            asked[request.solution_id] = (slot, prompt, request)
+        requests = [request for _, _, request in asked.values()]
         for answer in self._generator.generate(requests, policy_version):
-            if answer.solution_id not in slots:
+            if answer.solution_id not in asked:
                 raise ValueError(f"the generator answered {answer.solution_id}, which nobody asked for, or twice")
-            slot = slots.pop(answer.solution_id)
-            yield self._solution(wave, slot, prompts[slot], requests[slot], answer)
-        if slots:
-            raise ValueError(f"the generator gave no answer to {min(slots)}")
+            slot, prompt, request = asked.pop(answer.solution_id)
+            yield self._solution(wave, slot, prompt, request, answer)
+        if asked:
+            raise ValueError(f"the generator gave no answer to {min(asked)}")
 
     def _solution(
         self,

@@ -10,11 +10,12 @@ from mlrl_core.errors import InfraError
 from mlrl_core.experience import RunDirectory
 from mlrl_core.experience.batch_policy import BatchPolicy
 from mlrl_core.experience.cuts import CutRecord, batch_policy_of, read_cut, require_cut
+from mlrl_core.experience.episodes import next_of
 from mlrl_core.experience.files import publish_text
 from mlrl_core.experience.reward_rate import RewardRate
 from mlrl_core.experience.run_directory import wave_of
 from mlrl_core.experience.weighing import Launch, Weighed, weigh
-from mlrl_core.learner.batch_file import BatchRow, batch_digest, read_batch, write_batch
+from mlrl_core.learner.batch_file import Asked, BatchRow, batch_digest, read_batch, write_batch
 from mlrl_core.records import Experience
 from tasks.decorator import mlrl_task
 from tasks.resources import Resources, resources_of
@@ -35,7 +36,7 @@ def batch(run_dir: str, number: int) -> str:
     rows = _admitted(resources, cut)
     if not rows:
         raise InfraError(f"wave {number} has no solution that could be trained on")
-    policy = batch_policy_of(resources.config)
+    policy, actions = batch_policy_of(resources.config), resources.config.improve.actions
     launches, cut_times = _launches(resources, policy, cut)
     weighed = weigh(
         rows,
@@ -46,12 +47,13 @@ def batch(run_dir: str, number: int) -> str:
         cut_times,
         _rates(run, number - 1),
         resources.config.seed,
+        actions,
     )
     for warning in weighed.warnings:
         resources.listener.note(f"step {number}: {warning}")
     facts = {"metrics": weighed.metrics, "reward_rates": {k: rate.as_dict() for k, rate in weighed.rates.items()}}
     publish_text(run.batch_facts(number), json.dumps(facts, indent=1), durable=True)
-    return write_batch(path, _batch_rows(rows, weighed))
+    return write_batch(path, _batch_rows(rows, weighed, actions))
 
 
 def batch_metrics(run: RunDirectory, number: int) -> dict[str, float]:
@@ -74,18 +76,22 @@ def _admitted(resources: Resources, cut: CutRecord) -> list[Experience]:
 
 
 def _launches(resources: Resources, policy: BatchPolicy, cut: CutRecord) -> tuple[list[Launch], dict[int, float]]:
-    """What inclusion is measured on: the wave that was cut, or the latest waves whose last cut has passed."""
+    """What inclusion is measured on: the wave that was cut, or the latest waves whose last cut has passed. Of an
+    episode its last action, which is what a cut may find unfinished."""
+    actions = resources.config.improve.actions
     if not policy.censors:
         return [], {}
     newest = cut.step - (policy.drops_after or 0)
     launches: list[Launch] = []
     cut_times: dict[int, float] = {}
     for wave in range(newest, 0, -1):
-        if len(launches) >= resources.config.wave_size:
+        if len(launches) * actions >= resources.config.wave_size:
             break
-        rows = resources.store.frame([wave], ["wave", "started_at", "outcome"]).filter(
-            pl.col("outcome") != "infra_error"
+        columns = ["wave", "started_at", "outcome"]
+        rows = resources.store.frame([wave], [*columns, "slot"]).filter(
+            (pl.col("outcome") != "infra_error") & (pl.col("slot") % actions == actions - 1)
         )
+        rows = rows.select(columns)
         launches += [Launch(wave, started, outcome != "cancelled") for wave, started, outcome in rows.iter_rows()]
         last = cut if wave == newest else read_cut(resources.run, wave + (policy.drops_after or 0))
         assert last is not None, "every earlier step has been cut"
@@ -95,7 +101,15 @@ def _launches(resources: Resources, policy: BatchPolicy, cut: CutRecord) -> tupl
     return launches, cut_times
 
 
-def _batch_rows(rows: list[Experience], weighed: Weighed) -> list[BatchRow]:
+def _batch_rows(rows: list[Experience], weighed: Weighed, actions: int) -> list[BatchRow]:
+    outcomes = {row.solution.solution_id: row.outcome for row in rows}
+
+    def asked(row: Experience) -> Asked:
+        if row.solution.prompt_kind == "solve":
+            return "solve"
+        # What isn't of the same episode was chosen because it was graded.
+        return "improve" if outcomes.get(row.solution.parent_id or "", "graded") == "graded" else "mend"
+
     return [
         BatchRow(
             experience_id=row.solution.solution_id,
@@ -111,6 +125,8 @@ def _batch_rows(rows: list[Experience], weighed: Weighed) -> list[BatchRow]:
             finish_reason=row.solution.finish_reason,
             inclusion=weighed.inclusion[i],
             available_s=weighed.available_s[i],
+            asked=asked(row),
+            next_id=next_of(row.solution.solution_id, actions),
         )
         for i, row in enumerate(rows)
     ]

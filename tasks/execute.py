@@ -34,7 +34,7 @@ def execute(run_dir: str, competition: str, solution_id: str) -> str:
         program = work.require(InstrumentedProgram)
         if control.halted.is_set():
             return "cancelled"
-        resources.flights.begin(wave)
+        resources.flights.begin(solution_id)
         log_launch(resources.run, solution_id, "started")
         execution = resources.sandbox.run(
             program.source,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from mlrl_core.experience.cuts import wave_ids
 from mlrl_core.experience.handover import WorkFolder
 from mlrl_core.experience.run_directory import wave_of
 from mlrl_core.records import Solution
@@ -20,7 +19,7 @@ def generate(run_dir: str, competition: str, solution_id: str) -> str:
     solution = work.get(Solution)
     if solution is None:
         wave = wave_of(solution_id)
-        size = len(wave_ids(resources.run, resources.config, wave))
-        solution = resources.sampler.solution(wave, resources.version_of(wave), size, solution_id)
+        slots = resources.sampled_with(solution_id)
+        solution = resources.sampler.solution(wave, resources.version_of(wave), slots, solution_id)
         work.put(solution)
     return "no_code" if solution.code is None else "program"

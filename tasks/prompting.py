@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mlrl_core.agent import PromptWriter
@@ -10,7 +10,9 @@ from mlrl_core.agent.earlier import Earlier, earlier_of
 from mlrl_core.agent.improving import CANDIDATE_COLUMNS, Candidate, candidates_of, choose_parent, draw_rng
 from mlrl_core.config import RunConfig
 from mlrl_core.errors import MlrlError
-from mlrl_core.experience import ExperienceStore, RunDirectory
+from mlrl_core.experience import ExperienceStore, RunDirectory, solution_id_of
+from mlrl_core.experience.cuts import wave_ids
+from mlrl_core.experience.episodes import previous_of
 from mlrl_core.experience.plans import SlotPlan, read_plan, write_plan
 from mlrl_core.instrumentation import MILESTONES
 from mlrl_core.records import PromptKind
@@ -45,28 +47,34 @@ class WavePrompts:
         self._known: dict[int, list[Candidate]] = {}  # by compacted wave
         self._solve = {name: encode(writer.solve) for name, writer in writers.items()}
         if config.improve.improve_prob > 0:
-            longest = Earlier("", "", f"It scored 0.12345 and got as far as: {', '.join(MILESTONES)}.")
+            longest = Earlier("pass", "", f"It scored 0.12345 and got as far as: {', '.join(MILESTONES)}.")
             for writer in writers.values():
                 try:
                     writer.improve(longest)
                 except MlrlError as error:
-                    raise MlrlError(f"{error}; or set improve.improve_prob to 0") from None
+                    both = "improve.episode to independent and " if config.improve.episode == "two_step" else ""
+                    raise MlrlError(f"{error}; or set {both}improve.improve_prob to 0") from None
 
-    def __call__(self, wave: int, size: int) -> list[Prompt]:
-        """The prompts of a wave of ``size`` in slot order: the same ones whenever and however often it is asked."""
+    def __call__(self, wave: int, slots: Sequence[int]) -> list[Prompt]:
+        """The prompts of these slots of a wave: the same ones whenever and however often it is asked. What they improve
+        must have its row."""
         plan = read_plan(self._run, wave)
         if plan is None:
-            plan = self._decide(wave, size)
+            plan = self._decide(wave, len(wave_ids(self._run, self._config, wave)))
             write_plan(self._run, wave, plan)
-        return [self._prompt(slot) for slot in plan]
+        return [self._prompt(plan[slot]) for slot in slots]
 
     def _decide(self, wave: int, size: int) -> tuple[SlotPlan, ...]:
+        actions = self._config.improve.actions
+        if actions > 1:
+            first = [previous_of(solution_id_of(wave, slot), actions) for slot in range(size)]
+            return tuple(SlotPlan(self._config.competition_of_slot(slot), first[slot]) for slot in range(size))
         improving = self._config.improve.improve_prob > 0
         candidates = self._candidates(wave) if improving else []
         return tuple(self._decide_slot(wave, slot, candidates) for slot in range(size))
 
     def _decide_slot(self, wave: int, slot: int, candidates: list[Candidate]) -> SlotPlan:
-        competition_id = self._config.competition.of_slot(slot)
+        competition_id = self._config.competition_of_slot(slot)
         rng = draw_rng(self._config.seed, wave, slot, "improve")
         parent = choose_parent(candidates, competition_id, slot, self._config.improve, rng)
         if parent is None:
@@ -92,7 +100,10 @@ class WavePrompts:
             return Prompt(slot.competition_id, "solve", self._solve[slot.competition_id])
         writer = self._writers[slot.competition_id]
         row = self._store.get(slot.parent_id)
+        reward = slot.parent_reward
+        if reward is None and row.reward is not None:
+            reward = row.reward.total
         limit_s, show = self._config.sandbox.time_limit_s, self._config.improve.show_milestones
         earlier = earlier_of(row, writer.competition.metric, limit_s, show)
         ids = self._encode(writer.improve(earlier))
-        return Prompt(slot.competition_id, "improve", ids, slot.parent_id, slot.parent_reward)
+        return Prompt(slot.competition_id, "improve", ids, slot.parent_id, reward)

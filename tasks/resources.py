@@ -14,9 +14,11 @@ from typing import Protocol
 
 from mlrl_core.config import RunConfig
 from mlrl_core.experience import ExperienceStore, RunDirectory
+from mlrl_core.experience.cuts import wave_ids
+from mlrl_core.experience.episodes import action_of, previous_of
 from mlrl_core.experience.flights import Flights
-from mlrl_core.experience.run_directory import slot_of
-from mlrl_core.records import Execution, InstrumentedProgram, Score
+from mlrl_core.experience.run_directory import slot_of, wave_of
+from mlrl_core.records import EXCLUDED_OUTCOMES, Execution, InstrumentedProgram, Score
 from mlrl_core.reporting.progress import Listener, Silent
 from mlrl_core.tracking import Tracker
 from tasks.sampling import Agent, Interrupted, WaveSampler
@@ -101,6 +103,7 @@ class Resources:
     failed: threading.Event = field(default_factory=threading.Event)
     listener: Listener = field(default_factory=Silent)
     _controls: dict[int, WaveControl] = field(default_factory=dict)
+    _passes: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.store = ExperienceStore(self.run)
@@ -123,7 +126,21 @@ class Resources:
 
     def competition_of(self, solution_id: str) -> str:
         """The competition that a solution is for."""
-        return self.config.competition.of_slot(slot_of(solution_id))
+        return self.config.competition_of_slot(slot_of(solution_id))
+
+    def sampled_with(self, solution_id: str) -> tuple[int, ...]:
+        """The slots that are sampled in one pass with a solution: those of the same action in the wave. Where one
+        follows on another, only those that have something to follow on; the rows of that must be there.
+        """
+        wave, actions = wave_of(solution_id), self.config.improve.actions
+        action = action_of(solution_id, actions)
+        if (wave, action) not in self._passes:
+            found = [each for each in wave_ids(self.run, self.config, wave) if action_of(each, actions) == action]
+            if action:
+                outcomes = dict(self.store.frame([wave], ["solution_id", "outcome"]).iter_rows())
+                found = [each for each in found if outcomes[previous_of(each, actions)] not in EXCLUDED_OUTCOMES]
+            self._passes[wave, action] = tuple(slot_of(each) for each in found)
+        return self._passes[wave, action]
 
 
 _open: dict[str, Resources] = {}

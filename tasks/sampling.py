@@ -2,14 +2,15 @@
 
 The whole wave is always sampled together, whichever solutions are still missing: a response must not depend on who
 else was in the batch, and after a resume floating point would make it so. Same wave, same version, same responses.
-Each task goes on as soon as its own solution is there.
+Where an episode has two actions, the second ones of a wave are a pass of their own. Each task goes on as soon as its
+own solution is there.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -24,16 +25,17 @@ class Interrupted(Exception):
 
 
 class Agent(Protocol):
-    """Samples the solutions of a wave, in any order, with a policy version that has been loaded."""
+    """Samples solutions of a wave, in any order, with a policy version that has been loaded."""
 
-    def __call__(self, wave: int, policy_version: int, size: int) -> Iterable[Solution]: ...
+    def __call__(self, wave: int, policy_version: int, slots: Sequence[int]) -> Iterable[Solution]: ...
 
 
 @dataclass
 class _Pass:
-    """One pass over a wave: what it has given so far, and how it ended."""
+    """One pass over slots of a wave: what it has given so far, and how it ended."""
 
     wave: int
+    slots: tuple[int, ...]
     solutions: dict[str, Solution] = field(default_factory=dict)
     error: BaseException | None = None
     ended: bool = False
@@ -50,15 +52,18 @@ class WaveSampler:
         self._changed = threading.Condition()
         self._pass: _Pass | None = None
 
-    def solution(self, wave: int, policy_version: int, size: int, solution_id: str) -> Solution:
-        """One solution of the wave of ``size``. Raises InfraError when the generator fails or the deadline passes, and
-        whatever else the agent raises; the next to ask then starts a new pass."""
+    def solution(self, wave: int, policy_version: int, slots: tuple[int, ...], solution_id: str) -> Solution:
+        """One solution of a wave; ``slots``: all that are sampled with it.
+
+        Raises InfraError when the generator fails or the deadline passes, and whatever else the agent raises; the next
+        to ask then starts a new pass.
+        """
         end = time.monotonic() + self._deadline_s
         mine: _Pass | None = None
         with self._changed:
             while not self._cancelled():
                 if mine is None:
-                    mine = self._join(wave, policy_version, size)
+                    mine = self._join(wave, policy_version, slots)
                 if mine is not None and solution_id in mine.solutions:
                     return mine.solutions[solution_id]
                 if mine is not None and mine.ended:
@@ -77,22 +82,22 @@ class WaveSampler:
             while self._pass is not None and not self._pass.ended and time.monotonic() < end:
                 self._changed.wait(_POLL_S)
 
-    def _join(self, wave: int, policy_version: int, size: int) -> _Pass | None:
-        """The pass of this wave, started if need be; None while another wave's is under way."""
+    def _join(self, wave: int, policy_version: int, slots: tuple[int, ...]) -> _Pass | None:
+        """The pass of these slots, started if need be; None while another one is under way."""
         current = self._pass
-        if current is not None and current.wave == wave and current.error is None:
+        if current is not None and (current.wave, current.slots) == (wave, slots) and current.error is None:
             return current
         if current is not None and not current.ended:
             return None
-        self._pass = started = _Pass(wave)
-        arguments = (started, policy_version, size)
+        self._pass = started = _Pass(wave, slots)
+        arguments = (started, policy_version)
         threading.Thread(target=self._run, args=arguments, name=f"sampling {wave}", daemon=True).start()
         return started
 
-    def _run(self, current: _Pass, policy_version: int, size: int) -> None:
+    def _run(self, current: _Pass, policy_version: int) -> None:
         error: BaseException | None = None
         try:
-            for solution in self._agent(current.wave, policy_version, size):
+            for solution in self._agent(current.wave, policy_version, current.slots):
                 with self._changed:
                     current.solutions[solution.solution_id] = solution
                     self._changed.notify_all()

@@ -15,6 +15,7 @@ from mlrl_core.agent.hacks import action_of, detect
 from mlrl_core.agent.reward import charged_duration_s
 from mlrl_core.config.environment import RewardConfig
 from mlrl_core.errors import MlrlError
+from mlrl_core.experience.episodes import previous_of
 from mlrl_core.experience.handover import WorkFolder
 from mlrl_core.experience.launches import log_launch
 from mlrl_core.experience.run_directory import slot_of, solution_seed, wave_of
@@ -187,6 +188,17 @@ def close(resources: Resources, experience: Experience) -> None:
 def close_as_infra_error(resources: Resources, solution_id: str, reason: str) -> None:
     """The row of a solution that the infrastructure has lost: counted and shown, never trained on."""
     _log.warning("%s: infra_error (%s)", solution_id, reason)
+    _close_unfinished(resources, solution_id, "infra_error", reason)
+
+
+def close_with_its_episode(resources: Resources, solution_id: str) -> None:
+    """The row of an action that was never sampled, since the one before it in its episode has no outcome to act on."""
+    before = previous_of(solution_id, resources.config.improve.actions)
+    assert before is not None, "a first action follows on nothing"
+    _close_unfinished(resources, solution_id, resources.store.get(before).outcome, f"its episode ended with {before}")
+
+
+def _close_unfinished(resources: Resources, solution_id: str, outcome: Outcome, detail: str) -> None:
     work = WorkFolder(resources.run, solution_id)
     now = time.time()
     solution = work.get(Solution) or _never_sampled(resources, solution_id, now)
@@ -196,25 +208,26 @@ def close_as_infra_error(resources: Resources, solution_id: str, reason: str) ->
         execution=work.get(Execution),
         score=None,
         reward=None,
-        outcome="infra_error",
+        outcome=outcome,
         generated_at=solution.generated_at,
         queued_at=solution.generated_at,
         started_at=solution.generated_at,
         finished_at=now,
-        detail=reason,
+        detail=detail,
     )
     close(resources, experience)
 
 
 def _never_sampled(resources: Resources, solution_id: str, now: float) -> Solution:
     wave, slot = wave_of(solution_id), slot_of(solution_id)
+    before = previous_of(solution_id, resources.config.improve.actions)
     return Solution(
         solution_id=solution_id,
         competition_id=resources.competition_of(solution_id),
         wave=wave,
         slot=slot,
-        prompt_kind="solve",
-        parent_id=None,
+        prompt_kind="improve" if before else "solve",
+        parent_id=before,
         policy_version=resources.version_of(wave),
         seed=solution_seed(resources.config.seed, wave, slot),
         prompt_ids=(),

@@ -14,7 +14,8 @@ from typing import Any, cast
 
 from mlrl_core.config import RunConfig
 from mlrl_core.errors import InfraError
-from mlrl_core.experience import RunDirectory, solution_id_of, solution_seed
+from mlrl_core.experience import ExperienceStore, RunDirectory, solution_id_of, solution_seed
+from mlrl_core.experience.episodes import previous_of
 from mlrl_core.learner.batch_file import batch_digest, read_batch
 from mlrl_core.records import (
     Execution,
@@ -116,10 +117,11 @@ def with_version(row: Experience, version: int) -> Experience:
 
 
 class FakePolicy:
-    """A policy whose responses follow from the seed and the loaded adapter alone, as a real one's do."""
+    """A policy whose responses follow from the prompt, the seed and the loaded adapter alone, as a real one's do."""
 
-    def __init__(self, config: RunConfig, delay_s: float = 0.0) -> None:
+    def __init__(self, run: RunDirectory, config: RunConfig, delay_s: float = 0.0) -> None:
         self.config = config
+        self.store = ExperienceStore(run)
         self.delay_s = delay_s
         self.adapter = b""
         self.version = -1
@@ -129,15 +131,22 @@ class FakePolicy:
         self.adapter = (adapter_dir / "adapter.bin").read_bytes()
         self.version = version
 
-    def __call__(self, wave: int, policy_version: int, size: int) -> list[Solution]:
+    def __call__(self, wave: int, policy_version: int, slots: Sequence[int]) -> list[Solution]:
         assert policy_version == self.version, "sampled with another version than the one loaded"
         self.calls.append(wave)
         time.sleep(self.delay_s)
-        return [self._solution(wave, slot) for slot in range(size)]
+        return [self._solution(wave, slot) for slot in slots]
 
     def _solution(self, wave: int, slot: int) -> Solution:
         seed = solution_seed(self.config.seed, wave, slot)
-        draw = hashlib.sha256(self.adapter + str(seed).encode()).digest()
+        parent_id = previous_of(solution_id_of(wave, slot), self.config.improve.actions)
+        parent_reward: float | None = None
+        prompt_ids: tuple[int, ...] = (1, 2)
+        if parent_id is not None:
+            parent = self.store.get(parent_id)
+            assert parent.reward is not None, "only what ended by itself is improved"
+            parent_reward, prompt_ids = parent.reward.total, (1, 3, *parent.solution.response_ids)
+        draw = hashlib.sha256(self.adapter + str((seed, prompt_ids) if parent_id else seed).encode()).digest()
         kind = ("graded", "graded", "graded", "error", "no_code", "no_submission", "timeout", "graded")[draw[0] % 8]
         code = None if kind == "no_code" else f"# {kind}\nprint({draw[1]})\n"
         return Solution(
@@ -145,11 +154,11 @@ class FakePolicy:
             competition_id="toy",
             wave=wave,
             slot=slot,
-            prompt_kind="solve",
-            parent_id=None,
+            prompt_kind="improve" if parent_id else "solve",
+            parent_id=parent_id,
             policy_version=self.version,
             seed=seed,
-            prompt_ids=(1, 2),
+            prompt_ids=prompt_ids,
             response_ids=tuple(draw[:4]),
             log_probs=tuple(-b / 256 for b in draw[4:8]),
             finish_reason="stop",
@@ -158,6 +167,7 @@ class FakePolicy:
             code=code,
             generated_at=time.time(),
             generation_s=0.1,
+            parent_reward=parent_reward,
         )
 
 
@@ -268,7 +278,7 @@ def fake_resources(
 ) -> Resources:
     """A run whose every part is a stand-in, for ``registered``."""
     config = run.load_config()
-    policy = FakePolicy(config, delay_s)
+    policy = FakePolicy(run, config, delay_s)
     learner = FakeLearner(run, delay_s)
     return Resources(
         run=run,

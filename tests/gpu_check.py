@@ -126,7 +126,7 @@ def _one_round(
         names = ("sampling/abs_log_prob_diff", "mismatch_kl/mean", "actor/grad_norm", "adapter/delta_norm")
         names += ("learner/tokens_per_s", "learner/device_mem_gb", "learner/rss_gb", "timing_s/train")
         found |= {name: metrics[name] for name in names}
-        limit = TOLERANCE[config.policy.dtype == "float32" and not config.learner.autocast]
+        limit = TOLERANCE[not config.is_rounded]
         if not metrics["sampling/abs_log_prob_diff"] < limit:
             raise ValueError(f"server and learner differ by {metrics['sampling/abs_log_prob_diff']:.3g}, limit {limit}")
         if not metrics["adapter/delta_norm"] > 0:

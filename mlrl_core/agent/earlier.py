@@ -21,7 +21,7 @@ _SOURCE_CHARS, _MESSAGE_CHARS = 100, 150
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """``outcome`` is one or two sentences; ``output`` may be empty."""
+    """``outcome`` is one or two sentences; ``output`` may be empty, and ``code`` where the answer held none."""
 
     code: str
     output: str
@@ -30,13 +30,12 @@ class Earlier:
 
 def earlier_of(row: Experience, metric: str, time_limit_s: float, show_milestones: bool = True) -> Earlier:
     """The earlier solution of an improve prompt. Tracebacks in ``row`` name the lines of the program as written."""
-    assert row.solution.code is not None, "only a solution with a program can be improved"
     said = outcome_text(row, metric, time_limit_s)
     if show_milestones and row.execution and row.execution.milestones:
         said += f" It got as far as: {', '.join(row.execution.milestones)}."
         values = row.execution.milestone_values.items()
         said += "".join(f" Its {label} was {value:.5g}." for label, value in values)
-    return Earlier(row.solution.code, _output(row.execution), said)
+    return Earlier(row.solution.code or "", _output(row.execution), said)
 
 
 def outcome_text(row: Experience, metric: str, time_limit_s: float) -> str:
@@ -50,6 +49,7 @@ def outcome_text(row: Experience, metric: str, time_limit_s: float) -> str:
     if row.outcome == "error":
         return _error_text(row)
     return {
+        "no_code": "It held no program.",
         "no_submission": "It ended without having written ./submission.csv.",
         "timeout": f"It was stopped after {time_limit_s:g} seconds, the time limit.",
         "oom": "It was stopped because it used too much memory.",

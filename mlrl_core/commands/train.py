@@ -14,6 +14,7 @@ from rich.console import Console
 from mlrl_core.errors import MlrlError
 
 if TYPE_CHECKING:
+    from mlrl_core.competitions import Competition
     from mlrl_core.config import RunConfig
     from mlrl_core.experience import RunDirectory
 
@@ -31,6 +32,7 @@ def train(
     dry_run: bool,
 ) -> int:
     """The exit code: 0 finished, 1 failed, 130 interrupted. Raises MlrlError before anything is written."""
+    from mlrl_core.competitions import with_execution_settings
     from mlrl_core.config import dump_toml
     from mlrl_core.evaluation.directory import MARK
     from mlrl_core.experience import RunDirectory
@@ -50,7 +52,7 @@ def train(
         config = plan(profile or "nano", competition, seed, overrides)
         path = (run_dir or default_run_dir(config)).absolute()
         RunDirectory.check_new(path)
-        _check(config, path)
+        config = with_execution_settings(config, _check(config, path))
         if dry_run:
             sys.stdout.write(f"# would train in {path}\n{dump_toml(config)}")
             return 0
@@ -87,18 +89,22 @@ def default_run_dir(config: RunConfig) -> Path:
     return Path("runs") / f"{config.competition.id}-{config.profile}-{config.seed}-{datetime.now():%m%d-%H%M%S}"
 
 
-def _check(config: RunConfig, path: Path) -> None:
-    """Mistakes that can be known now: an unknown competition, a store or a Prefect server that can't be used."""
+def _check(config: RunConfig, path: Path) -> list[Competition]:
+    """Mistakes that can be known now: an unknown competition, a store or a Prefect server that can't be used.
+
+    Returns the run's competitions.
+    """
     from flows.server import check_configured_api
     from mlrl_core.competitions import open_competitions
-    from mlrl_core.generation.vllm.process import check_servers
+    from mlrl_core.generation.vllm.server import check_servers
     from mlrl_core.tracking import tracking_uri
 
-    open_competitions(config.competition)  # prepares a built-in one: seconds, and nothing when it is there
+    competitions = open_competitions(config.competition)  # prepares a built-in one: seconds, once
     if config.tracking.enabled:
         tracking_uri(config.tracking, path)
     check_configured_api()
     check_servers(config)
+    return competitions
 
 
 def _run(console: Console, run: RunDirectory, config: RunConfig) -> int:

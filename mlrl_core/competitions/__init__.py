@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlrl_core.competitions.competition import Baseline, Competition, ExecutionSettings
+from mlrl_core.competitions.execution import with_execution_settings
 from mlrl_core.competitions.score_map import map_score
 from mlrl_core.competitions.store import (
     default_data_dir,
@@ -40,6 +41,7 @@ __all__ = [
     "open_competition",
     "open_competitions",
     "prepare_competition",
+    "with_execution_settings",
 ]
 
 

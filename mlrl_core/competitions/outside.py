@@ -30,6 +30,7 @@ from mlrl_core.errors import InfraError
 
 MEMORY_LIMIT_BYTES = 8 * 1024**3
 DETAIL_LIMIT = 300
+REAP_S = 10.0  # from SIGKILL to the end of a child
 MAX_REPLY_BYTES = 4 * 1024**2
 
 # Both programs write one JSON document to the file descriptor in their first argument.
@@ -131,6 +132,13 @@ def _grade(competition: Competition, submission: Path, deadline_s: float) -> Gra
     return Grade(float(score), True)
 
 
+def reap(killed: subprocess.Popen[bytes]) -> None:
+    """Wait for a child that was sent SIGKILL, but not for ever: one that hangs in the kernel (a dead disk, a stopped
+    network file system) dies when that lets it go, and is collected at the start of a later child."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        killed.wait(REAP_S)
+
+
 def run_json(argv: Sequence[str], deadline_s: float, cwd: Path) -> Mapping[str, Any]:
     """Run a child that writes one JSON object to the descriptor that replaces ``{fd}`` in ``argv``.
 
@@ -163,7 +171,7 @@ def run_json(argv: Sequence[str], deadline_s: float, cwd: Path) -> Mapping[str, 
             finally:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(child.pid, signal.SIGKILL)
-                child.wait()
+                reap(child)
             if not data:
                 output.seek(max(0, output.tell() - DETAIL_LIMIT))
                 tail = output.read().decode(errors="replace").strip().splitlines()

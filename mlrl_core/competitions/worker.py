@@ -23,7 +23,7 @@ from typing import IO, Any
 
 from mlrl_core.competitions.competition import Competition
 from mlrl_core.competitions.grading import grade_file, to_score
-from mlrl_core.competitions.outside import is_outside
+from mlrl_core.competitions.outside import is_outside, reap
 from mlrl_core.competitions.parts import Part
 from mlrl_core.errors import InfraError, MlrlError
 from mlrl_core.records import Score
@@ -111,7 +111,7 @@ class _Worker:
     def end(self) -> None:
         if self.alive:
             self._process.kill()
-        self._process.wait()
+        reap(self._process)
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):  # unsent bytes to a dead child

@@ -43,9 +43,9 @@ class CompetitionConfig(Section):
         """All competitions of the run, in the order of the slots."""
         return (self.id, *self.others)
 
-    def of_slot(self, slot: int) -> str:
-        """The competition that a slot of every wave is asked for."""
-        return self.ids[slot % len(self.ids)]
+    def of_episode(self, place: int) -> str:
+        """The competition that the episode at a place of every wave is about."""
+        return self.ids[place % len(self.ids)]
 
 
 class InstrumentConfig(Section):

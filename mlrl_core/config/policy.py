@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from mlrl_core.config.base import Section
 
@@ -49,14 +49,36 @@ class PromptConfig(Section):
 
 
 class ImproveConfig(Section):
-    """Self-improvement (method.md section 5): with ``improve_prob`` a prompt asks for a better version of an earlier,
-    graded program of the same competition, where there is one: the last of the same slot, the best of the run, or one
-    of the ``top_k`` best. ``show_milestones`` tells which milestones it reached."""
+    """Self-improvement (method.md section 5). ``episode = independent``: with ``improve_prob`` a prompt asks for a
+    better version of an earlier, graded program of the same competition, where there is one: the last of the same slot,
+    the best of the run, or one of the ``top_k`` best. ``two_step``: an episode is a solution and then, whatever came of
+    it, its improvement, and the solution is credited with both; half of all prompts improve. ``show_milestones`` tells
+    which milestones the earlier program reached."""
 
+    episode: Literal["independent", "two_step"] = "independent"
     improve_prob: float = Field(0.5, ge=0, le=1)
     improve_source: Literal["slot_last_valid", "best", "top_k"] = "slot_last_valid"
     top_k: int = Field(16, ge=1)
     show_milestones: bool = True
+
+    @property
+    def actions(self) -> int:
+        """Solutions of one episode."""
+        return 2 if self.episode == "two_step" else 1
+
+    @model_validator(mode="after")
+    def _nothing_is_without_effect(self) -> ImproveConfig:
+        if self.episode == "two_step" and self.improve_prob != 0.5:
+            raise ValueError(
+                f"improve_prob = {self.improve_prob:g}, but with episode = two_step every solution is improved once, "
+                "half of all prompts: set it to 0.5"
+            )
+        if self.episode == "two_step" and self.improve_source != "slot_last_valid":
+            raise ValueError(
+                f"improve_source = {self.improve_source}, but with episode = two_step a solution of the same episode "
+                "is improved: set it to slot_last_valid"
+            )
+        return self
 
 
 class SamplingConfig(Section):

@@ -36,8 +36,8 @@ class TrackingConfig(Section):
 class RunConfig(Section):
     """Class defaults are the ``default`` profile of method.md; profiles override them.
 
-    ``wave_size`` solutions are launched for each step; with ``batch.batch_policy = first_k_carry`` so many are in
-    flight.
+    ``wave_size`` solutions (improvements included) are launched for each step; with ``batch.batch_policy =
+    first_k_carry`` so many are in flight.
     """
 
     profile: str = "default"
@@ -65,6 +65,10 @@ class RunConfig(Section):
         """What ``prompt.contents`` means for this policy."""
         return self.prompt.contents == "short" or (self.prompt.contents == "auto" and self.warmstart.demonstrations > 0)
 
+    def competition_of_slot(self, slot: int) -> str:
+        """The competition that a slot of every wave is asked for."""
+        return self.competition.of_episode(slot // self.improve.actions)
+
     @model_validator(mode="after")
     def _nano_is_built_from_demonstrations(self) -> RunConfig:
         if self.policy.model == "nano" and not self.warmstart.demonstrations:
@@ -91,9 +95,20 @@ class RunConfig(Section):
             )
         return self
 
+    @property
+    def is_rounded(self) -> bool:
+        """Whether sampler or learner compute in bfloat16, so that their log-probabilities differ: a fixed token's by
+        some hundredths, a rare one's by more than a nat. In float32 on both sides they agree to about 1e-6."""
+        return self.learner.autocast or "bfloat16" in (self.policy.dtype, self.generation.dtype)
+
     @model_validator(mode="after")
     def _wave_fills_batch(self) -> RunConfig:
         batch, sizes = self.batch, f"batch.size = {self.batch.size} but wave_size = {self.wave_size}"
+        if self.wave_size % self.improve.actions or batch.size % self.improve.actions:
+            raise ValueError(
+                f"improve.episode = two_step needs even numbers, a solution and its improvement each: batch.size = "
+                f"{batch.size}, wave_size = {self.wave_size}"
+            )
         if batch.batch_policy in ("wait_all", "window") and batch.size != self.wave_size:
             raise ValueError(
                 f"{sizes}: with batch.batch_policy = {batch.batch_policy} one wave is one batch, set both to the same "

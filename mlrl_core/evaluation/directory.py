@@ -40,7 +40,12 @@ def evaluation_of(run: RunDirectory, version: int, solutions: int) -> RunDirecto
 def _config(run: RunDirectory, solutions: int) -> RunConfig:
     """The run's own configuration, as far as it is not about learning."""
     trained = run.load_config()
-    changes: dict[str, object] = {"steps": IMPROVE_WAVE, "wave_size": solutions, "batch": BatchConfig(size=solutions)}
+    changes: dict[str, object] = {
+        "steps": IMPROVE_WAVE,
+        "wave_size": solutions,
+        "batch": BatchConfig(size=solutions),
+        "improve": trained.improve.model_copy(update={"episode": "independent"}),  # a wave each for both kinds
+    }
     if trained.tracking.enabled:  # its numbers belong beside the run's
         uri = tracking_uri(trained.tracking, run.path)
         changes["tracking"] = trained.tracking.model_copy(update={"uri": uri})

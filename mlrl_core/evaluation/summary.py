@@ -47,8 +47,8 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """One version. ``improve`` is of those that had a valid solution to improve; ``better`` has per solve prompt the
-    better of solution and improvement, chosen by the score that rewards see and counted by the one they don't."""
+    """One version. ``improve`` is of those that had a solution to improve; ``better`` has per solve prompt the better
+    of solution and improvement, chosen by the score that rewards see and counted by the one they don't."""
 
     version: int
     solve: Attempt
@@ -80,7 +80,7 @@ def summarise(version: int, rows: pl.DataFrame, map_score: Callable[[str, float]
         other = by_parent.get(row["solution_id"])
         if other is None or not _is_valid(other):
             return row
-        return max((row, other), key=chosen_by)
+        return max((row, other), key=chosen_by) if _is_valid(row) else other
 
     def attempt(those: Sequence[dict[str, object]]) -> Attempt:
         valid = [row for row in those if _is_valid(row)]

@@ -53,12 +53,12 @@ def require_cut(run: RunDirectory, step: int) -> CutRecord:
 
 
 def batch_policy_of(config: RunConfig) -> BatchPolicy:
-    """The run's batch policy."""
+    """The run's batch policy. What it admits is episodes."""
     batch = config.batch
     carries, windows = batch.batch_policy == "first_k_carry", batch.batch_policy == "window"
     return BatchPolicy(
         batch.batch_policy,
-        batch.size,
+        batch.size // config.improve.actions,
         max_staleness=batch.max_staleness if carries else None,
         on_stale=batch.on_stale,
         window_s=batch.window_s if windows else float("inf"),

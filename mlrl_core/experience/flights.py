@@ -1,5 +1,5 @@
 """What is in flight: launched, and not closed by any cut yet. Kept in the process that owns the run, and derived from
-its directory whenever that process starts.
+its directory whenever that process starts. Every episode stands here under the id of its last action.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from mlrl_core.config import RunConfig
 from mlrl_core.experience.batch_policy import Flight
 from mlrl_core.experience.cuts import closed_ids, wave_ids
+from mlrl_core.experience.episodes import is_last
 from mlrl_core.experience.run_directory import RunDirectory, wave_of
 from mlrl_core.experience.store import ExperienceStore
 from mlrl_core.records import EXCLUDED_OUTCOMES
@@ -60,7 +61,7 @@ class Flights:
         with self._changed:
             self._newest = max(self._newest, wave)
             known = self._closed | self._finished.keys() | self._lost
-            self._pending |= set(wave_ids(self._run, self._config, wave)) - known
+            self._pending |= self._episodes(wave) - known
             for solution_id, outcome, started_at, finished_at in rows:
                 self._end(solution_id, outcome, started_at, finished_at)
 
@@ -69,13 +70,15 @@ class Flights:
         """The wave launched last."""
         return self._newest
 
-    def begin(self, wave: int) -> None:
-        """A program of the wave is handed to the sandbox."""
+    def begin(self, solution_id: str) -> None:
+        """A program is handed to the sandbox."""
+        if not self._ends_an_episode(solution_id):
+            return
         with self._changed:
-            self._began.setdefault(wave, time.time())
+            self._began.setdefault(wave_of(solution_id), time.time())
 
     def began_at(self, wave: int) -> float:
-        """When the first program of the wave started in this process; now, while none has."""
+        """When the first program of the wave that ends an episode started in this process; now, while none has."""
         with self._changed:
             return self._began.get(wave, time.time())
 
@@ -85,7 +88,7 @@ class Flights:
             self._end(solution_id, outcome, started_at, finished_at)
 
     def _end(self, solution_id: str, outcome: str, started_at: float, finished_at: float) -> None:
-        if solution_id in self._closed:
+        if solution_id in self._closed or not self._ends_an_episode(solution_id):
             return
         self._pending.discard(solution_id)
         if outcome in EXCLUDED_OUTCOMES:
@@ -112,7 +115,13 @@ class Flights:
     def is_closed(self, wave: int) -> bool:
         """Whether nothing of the wave is in flight."""
         with self._changed:
-            return set(wave_ids(self._run, self._config, wave)) <= self._closed
+            return self._episodes(wave) <= self._closed
+
+    def _episodes(self, wave: int) -> set[str]:
+        return {each for each in wave_ids(self._run, self._config, wave) if self._ends_an_episode(each)}
+
+    def _ends_an_episode(self, solution_id: str) -> bool:
+        return is_last(solution_id, self._config.improve.actions)
 
     def wake(self) -> None:
         """Let whoever waits look again."""

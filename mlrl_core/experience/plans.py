@@ -16,7 +16,8 @@ from mlrl_core.experience.run_directory import RunDirectory
 
 @dataclass(frozen=True, slots=True)
 class SlotPlan:
-    """One slot's prompt: solve ``competition_id``, or improve its solution ``parent_id`` (with that reward)."""
+    """One slot's prompt: solve ``competition_id``, or improve its solution ``parent_id`` (with that reward; None for a
+    solution of the same wave, whose reward its row will hold)."""
 
     competition_id: str
     parent_id: str | None = None

@@ -33,6 +33,7 @@ COLUMNS = (
     "score_is_lower_better",
     "reward_total",
     "prompt_kind",
+    "parent_id",
     "parent_reward",
     "flags",
     "score_report_raw",
@@ -100,7 +101,8 @@ class StepStatistics:
     improve_share: float  # of counted rows
     improve_reward_mean: float | None
     solve_reward_mean: float | None
-    improve_gain_mean: float | None  # reward above the parent's, of graded improvements
+    improve_gain_mean: float | None  # reward above the parent's, of graded improvements of graded solutions
+    improve_mended_share: float | None  # of improvements of failed solutions (episode = two_step): those graded
     improve_win_rate: float | None  # share of improve rows that earned more than their parent
     improve_best_of_two_mean: float | None  # the better of an improvement and its parent
 
@@ -119,6 +121,10 @@ def step_statistics(rows: pl.DataFrame, step: int, best_before: Best | None = No
     spread = valid["reward_total"].std()
     improved = counted.filter(pl.col("prompt_kind") == "improve")
     gains = improved["reward_total"] - improved["parent_reward"]
+    # A solution of an earlier wave that is improved was graded; one of the same episode is among these rows.
+    failed = rows.filter(pl.col("outcome") != "graded")["solution_id"].to_list()
+    mending = improved["parent_id"].is_in(failed).fill_null(False)
+    graded = improved["outcome"] == "graded"
     return StepStatistics(
         step=step,
         rows=rows.height,
@@ -155,7 +161,8 @@ def step_statistics(rows: pl.DataFrame, step: int, best_before: Best | None = No
         improve_share=improved.height / max(counted.height, 1),
         improve_reward_mean=_number(improved["reward_total"].mean()),
         solve_reward_mean=_number(counted.filter(pl.col("prompt_kind") == "solve")["reward_total"].mean()),
-        improve_gain_mean=_number(gains.filter(improved["outcome"] == "graded").mean()),
+        improve_gain_mean=_number(gains.filter(graded & ~mending).mean()),
+        improve_mended_share=_number(graded.filter(mending).mean()),
         improve_win_rate=_number((gains > 0).mean()),
         improve_best_of_two_mean=_number((improved["parent_reward"] + gains.clip(lower_bound=0)).mean()),
     )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from mlrl_core.config.learning import BatchConfig
 from mlrl_core.experience.batch_policy import BatchPolicy, Flight, available_times
 from mlrl_core.experience.cuts import CutRecord
+from mlrl_core.experience.episodes import episode_of
 from mlrl_core.experience.inclusion import inclusion_probabilities, inclusion_report
 from mlrl_core.experience.reward_rate import RewardRate
 from mlrl_core.experience.run_directory import wave_of
@@ -55,23 +56,28 @@ def weigh(
     cut_times: Mapping[int, float],
     rates: Mapping[str, RewardRate],
     run_seed: int,
+    actions: int = 1,
 ) -> Weighed:
     """Weigh the rows that ``cut`` has admitted.
 
     ``launches``: those that inclusion is measured on, lost ones left out; none needed where nothing is censored.
-    ``cut_times``: version to the time at which its batch was cut.
+    ``cut_times``: version to the time at which its batch was cut. ``actions``: of one episode; whether all of its rows
+    are in the batch hung on the last one alone, since last actions start when all others have ended.
     """
     durations = [row.execution.duration_s if row.execution else 0.0 for row in rows]
     competitions = [row.solution.competition_id for row in rows]
-    own = _available(policy, [Launch(row.solution.wave, row.started_at, True) for row in rows], cut, cut_times)
+    by_id = {row.solution.solution_id: row for row in rows}
+    lasts = [by_id[episode_of(row.solution.solution_id, actions)[-1]] for row in rows]
+    deciding = [row.execution.duration_s if row.execution else 0.0 for row in lasts]
+    own = _available(policy, [Launch(row.solution.wave, row.started_at, True) for row in lasts], cut, cut_times)
     measured = zip(_available(policy, launches, cut, cut_times), launches, strict=True)
     known, finished = [], []
     for available, launch in measured:
         if available is not None:
             known.append(available)
             finished.append(launch.finished)
-    enough = not policy.censors or len(known) >= (1 if policy.kills else settings.size)
-    inclusion = inclusion_probabilities(durations, known) if policy.censors and enough else [1.0] * len(rows)
+    enough = not policy.censors or len(known) >= (1 if policy.kills else policy.size)
+    inclusion = inclusion_probabilities(deciding, known) if policy.censors and enough else [1.0] * len(rows)
     weighting = settings.duration_weighting
     cap = {"clipped": settings.duration_weight_cap, "inverse_inclusion": settings.inclusion_weight_cap}.get(weighting)
     floor = settings.duration_floor_s
@@ -86,7 +92,7 @@ def weigh(
             after[competition].charged(reward, seconds, settings.time_charge)
             for competition, reward, seconds in zip(competitions, rewards, charged, strict=True)
         ]
-    report = inclusion_report(durations, inclusion, known, finished)
+    report = inclusion_report(deciding, inclusion, known, finished)
     share = effective_sample_share(weights)
     metrics = {
         **{f"inclusion/q{i}": p for i, p in enumerate(report.quintiles, 1)},
@@ -102,6 +108,9 @@ def weigh(
     metrics |= {
         "reward_rate/rho" if len(after) == 1 else f"reward_rate/rho/{name}": rate.rho for name, rate in after.items()
     }
+    if actions > 1:
+        total = sum(row.reward.total for row in rows if row.reward is not None)
+        metrics["episode/return_mean"] = total / (len(rows) / actions)
     warnings = []
     if weighting == "inverse_inclusion" and not enough:
         warnings.append(

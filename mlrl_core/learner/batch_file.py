@@ -9,10 +9,12 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from mlrl_core.errors import MlrlError
 from mlrl_core.records import EXCLUDED_OUTCOMES, OUTCOMES, FinishReason, Outcome
+
+Asked = Literal["solve", "improve", "mend"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +22,11 @@ class BatchRow:
     """One solution as the learner sees it. The ids are the sampler's own, never rebuilt from text.
 
     ``rollout_log_probs`` has one behaviour log-probability per response token, at the sampling temperature.
-    ``reward`` is what is trained on (charged for time where the configuration says so); ``duration_weight`` was
-    computed over the whole batch; ``policy_version`` is the version at dispatch. ``inclusion`` is the probability that
-    a solution of this duration was in the batch, ``available_s`` the time that it had until its cut, None where nothing
-    limits it.
+    ``reward`` is its own (charged for time where the configuration says so); ``duration_weight`` was computed over the
+    whole batch; ``policy_version`` is the version at dispatch. ``inclusion`` is the probability that a solution of this
+    duration was in the batch, ``available_s`` the time that it had until its cut, None where nothing limits it.
+    ``asked``: to solve, to improve a graded solution, or to mend a failed one.
+    ``next_id`` is the row in which its episode goes on: what that one earns is part of this one's return.
     """
 
     experience_id: str
@@ -39,6 +42,8 @@ class BatchRow:
     finish_reason: FinishReason
     inclusion: float = 1.0
     available_s: float | None = None
+    asked: Asked = "solve"
+    next_id: str | None = None
 
 
 def write_batch(path: Path, rows: Sequence[BatchRow]) -> str:
@@ -60,6 +65,7 @@ def write_batch(path: Path, rows: Sequence[BatchRow]) -> str:
         "policy_version": pl.Int64,
         "inclusion": pl.Float64,
         "available_s": pl.Float64,
+        "next_id": pl.String,
     }
     frame = pl.DataFrame(
         {f.name: [_plain(getattr(row, f.name)) for row in rows] for f in fields(BatchRow)}, schema_overrides=schema
@@ -107,8 +113,16 @@ def check_rows(rows: Sequence[BatchRow]) -> None:
     if not rows:
         raise MlrlError("a batch needs at least one row")
     seen: set[str] = set()
+    ids = {row.experience_id for row in rows}
+    followed: set[str] = set()
     for row in rows:
         problem = _problem(row)
+        if row.next_id is not None:
+            if row.next_id not in ids:
+                problem = f"its episode goes on in {row.next_id}, which is not in the batch"
+            if row.next_id <= row.experience_id or row.next_id in followed:
+                problem = f"its episode can't go on in {row.next_id}"
+            followed.add(row.next_id)
         if row.experience_id in seen:
             problem = "occurs twice in the batch"
         if problem:

@@ -182,14 +182,14 @@ class Engine:
     def _old_values(self, packs: Sequence[Pack], batch: TensorBatch) -> Tensor:
         """Values [N, R] before the update; zeros without a critic.
 
-        A new critic starts at the mean reward of its first batch: from 0 the value clip would take many updates.
+        A new critic starts at the mean return of its first batch: from 0 the value clip would take many updates.
         """
         if self.config.ppo.advantage != "gae":
             return torch.zeros_like(batch.response_mask)
         values = self.compute_values(packs, batch)
         if self.value_bias_set:
             return values
-        bias = batch.reward.mean().float()
+        bias = batch.episode_reward.mean().float()
         with torch.no_grad():
             self.network.value_head.bias.fill_(bias.item())
         self.value_bias_set = True

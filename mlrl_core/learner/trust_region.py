@@ -24,12 +24,16 @@ MAX_HALVINGS = 8
 def start_log_probs(
     engine: Engine, rows: Sequence[BatchRow], packs: Sequence[Pack], batch: TensorBatch, old_log_probs: Tensor
 ) -> Tensor:
-    """What ``max_kl`` is measured from: this version's log-probabilities [N, R]. Those of the sampler where it was this
-    version; rows of older ones would count how far the policy has come since."""
+    """What ``max_kl`` is measured from: this version's log-probabilities [N, R], as the learner computes them.
+
+    The sampler's are as good where it was this version in the same numerics. Rows of older versions would count how far
+    the policy has come since; a sampler's rounding grows with the adapter, and beyond ``max_kl`` it forbids all steps.
+    """
+    config = engine.config
     stale = any(row.policy_version != engine.version for row in rows)
-    if not engine.config.ppo.max_kl or not stale or engine.config.ppo.importance_correction != "none":
+    if not config.ppo.max_kl or config.ppo.importance_correction != "none":
         return old_log_probs
-    return engine.compute_log_probs(packs, batch)
+    return engine.compute_log_probs(packs, batch) if stale or config.is_rounded else old_log_probs
 
 
 @torch.no_grad()

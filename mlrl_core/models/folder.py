@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
+from mlrl_core.config import RunConfig
 from mlrl_core.errors import MlrlError
 
 _FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
@@ -64,6 +66,22 @@ def check_model_folder(name: str, folder: Path, progress: Callable[[str], None])
         raise MlrlError(f"policy.model = {name}: its tokenizer names no end token, so no response would ever end")
     if not tokenizer.chat_template:
         progress(f"policy: {name} has no chat template, so its prompts are plain text")
+
+
+def context_of(config: RunConfig, folder: Path) -> int | None:
+    """Tokens that the model's context holds, None where it does not say. Raises MlrlError where a prompt and its
+    response don't fit."""
+    try:
+        limit = json.loads((folder / "config.json").read_text()).get("max_position_embeddings")
+    except (OSError, ValueError) as error:
+        raise MlrlError(f"{folder}: no model of transformers ({error})") from None
+    least = config.prompt.max_tokens + config.sampling.max_new_tokens
+    if limit is not None and least > int(limit):
+        raise MlrlError(
+            f"prompt.max_tokens + sampling.max_new_tokens = {least}, but the model's context is {limit} tokens: "
+            "lower one of them"
+        )
+    return None if limit is None else int(limit)
 
 
 def _first(error: Exception) -> str:

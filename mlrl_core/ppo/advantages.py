@@ -56,12 +56,59 @@ def gae(
     return back.to(values.dtype), returns.to(values.dtype)
 
 
+def episode_gae(
+    rewards: Tensor, values: Tensor, mask: Tensor, following: Tensor, gamma: float, lam: float
+) -> tuple[Tensor, Tensor]:
+    """``gae`` where an episode may be several rows: each is followed by the tokens of those after it, so that what a
+    later action earns is part of the return of an earlier one, through the value of the later one's prompt where
+    ``lam`` is below 1.
+
+    ``following`` [N] int64 is the row in which a row's episode goes on, -1 for none. Shapes as in ``gae``.
+    """
+    width = mask.shape[1]
+    steps = _along(following)
+    # Selected, not multiplied: what a mask hides may be NaN.
+    chained_rewards, chained_values, chained_mask = (
+        torch.cat([torch.where(row[:, None] >= 0, x[row.clamp(min=0)], 0) for row in steps], 1)
+        for x in (rewards, values, mask)
+    )
+    advantages, returns = gae(chained_rewards, chained_values, chained_mask, gamma, lam)
+    return advantages[:, :width], returns[:, :width]
+
+
+def episode_sums(x: Tensor, following: Tensor) -> Tensor:
+    """Of each row [N], ``x`` [N] of itself and of all that follows in its episode, added up."""
+    return torch.stack([torch.where(row >= 0, x[row.clamp(min=0)], 0) for row in _along(following)]).sum(0)
+
+
+def _along(following: Tensor) -> list[Tensor]:
+    """The rows [N] that rows have come to after 0, 1, 2 ... actions, -1 beyond the end of their episodes."""
+    steps = [torch.arange(len(following))]
+    while (after := torch.where(steps[-1] >= 0, following[steps[-1]], -1)).ge(0).any():
+        if len(steps) > len(following):
+            raise ValueError("an episode that leads back into itself")
+        steps.append(after)
+    return steps
+
+
+def centred(x: Tensor, mask: Tensor, groups: Tensor) -> Tensor:
+    """``x`` [N, R] less the mean over the tokens with mask 1 of each group [N]; 0 where the mask is 0."""
+    on = mask.bool()
+    out = torch.zeros_like(x)
+    for group in groups.unique():
+        members = on & (groups == group)[:, None]
+        if members.any():
+            out[members] = (x[members].double() - x[members].double().mean()).to(x.dtype)
+    return out
+
+
 def group_advantages(
     returns: Tensor, reward: Tensor, groups: Tensor, kind: Literal["group", "rloo"]
 ) -> tuple[Tensor, Tensor]:
     """Advantage of each response against the others of its group, without a critic, and whether it counts; both [N].
 
-    ``returns`` [N] are the rewards after the KL term, ``reward`` [N] before it, ``groups`` [N] ids of equal prompts.
+    ``returns`` [N] are the rewards after the KL term, ``reward`` [N] before it (both of the rest of the episode),
+    ``groups`` [N] ids of those that are compared: responses to equal prompts.
     ``group`` (GRPO): ``(R - mean) / sqrt(biased variance + 1e-8)``; ``rloo``: R minus the mean of the others. A group
     of one, or whose rewards spread at most 1e-6, says nothing: its rows get 0 and leave the loss and its denominator.
     """

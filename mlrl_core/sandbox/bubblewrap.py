@@ -21,7 +21,8 @@ from mlrl_core.sandbox import programs
 from mlrl_core.sandbox.helper_process import Setup
 from mlrl_core.sandbox.host import FIRST_UID, runtime_dir, slot_count
 from mlrl_core.sandbox.limits import Limits
-from mlrl_core.sandbox.local import Launch, LocalSandbox
+from mlrl_core.sandbox.local import LocalSandbox
+from mlrl_core.sandbox.local_run import Launch
 from mlrl_core.sandbox.seccomp import filter_bytes
 from mlrl_core.sandbox.slots import Slot
 

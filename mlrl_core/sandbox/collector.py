@@ -83,14 +83,21 @@ def is_binary(data: bytes) -> bool:
     return pickled or start.startswith(_MAGIC) or b"\0" in start
 
 
+def refusal(mode: int, links: int, size: int, cap: int) -> Submission | None:
+    """Why something of this mode (``st_mode``), with so many names and bytes, is not read; None when it may be."""
+    if stat.S_ISLNK(mode):
+        return _refused("symlink")
+    if not stat.S_ISREG(mode):
+        return _refused("not_regular")
+    if links != 1:
+        return _refused("links", size)
+    return _refused("size", size) if size > cap else None
+
+
 def _read(descriptor: int, cap: int) -> bytes | Submission:
     found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode):
-        return _refused("not_regular")
-    if found.st_nlink != 1:
-        return _refused("links", found.st_size)
-    if found.st_size > cap:
-        return _refused("size", found.st_size)
+    if refused := refusal(found.st_mode, found.st_nlink, found.st_size, cap):
+        return refused
     data = bytearray()
     while len(data) <= cap:
         chunk = os.read(descriptor, min(1 << 20, cap + 1 - len(data)))

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
-import shutil
-import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 from mlrl_core.errors import InfraError
 from mlrl_core.sandbox import programs
-from mlrl_core.sandbox.collector import NAME, Submission, collect, store
+from mlrl_core.sandbox.collector import NAME, Submission, collect, refusal, store
 from mlrl_core.sandbox.engine import engine_errors
 from mlrl_core.sandbox.helper import linux
 from mlrl_core.sandbox.limits import MIB, Limits
+
+# What the submission is, to stderr; what is in it, to stdout.
+_READ = """
+chmod 700 {folder}
+if [ ! -e {file} ] && [ ! -L {file} ]; then echo missing >&2; exit; fi
+about=$(stat -c '%f %h %s' {file}); echo "$about" >&2; set -- $about
+if [ ! -L {file} ] && [ -f {file} ] && [ "$2" = 1 ] && [ "$3" -le {cap} ]; then chmod 600 {file}; cat {file}; fi
+"""
 
 
 class OutputPlace(Protocol):
@@ -118,17 +122,28 @@ class EngineVolume:
         return docker.types.Mount(programs.OUT, self._name, type="volume", no_copy=True)
 
     def collect(self, destination: Path, cap: int) -> Submission:
-        import docker
+        """Read through the holder, which runs as the folder's owner and so can undo what the program did to modes.
 
+        Not as the engine's archive: that follows links, hides other names of the file, and fails for what a program can
+        make at will (a socket, a link to itself, a time stamp in the year 10000), so that its fault would look like
+        ours. The program is dead: what ``stat`` says stays true. Raises InfraError.
+        """
+        with engine_errors("reading the submission"):
+            script = _READ.format(file=f"{programs.OUT}/{NAME}", folder=programs.OUT, cap=cap)
+            call = self._client.api.exec_create(self._holder, ["sh", "-c", script])["Id"]
+            data, about = self._client.api.exec_start(call, demux=True)
+        words = (about or b"").decode("ascii", "replace").split()
+        if words == ["missing"]:
+            return Submission("missing")
         try:
-            with engine_errors("reading the submission"):
-                stream, _ = self._client.api.get_archive(self._holder, f"/out/{NAME}")
-                found = read_member(stream, cap)
-        except InfraError as error:
-            if isinstance(error.__cause__, docker.errors.NotFound):
-                return Submission("missing")
-            raise
-        return store(found, destination) if isinstance(found, bytes) else found
+            mode, links, size = int(words[0], 16), int(words[1]), int(words[2])
+        except (ValueError, IndexError):
+            raise InfraError(f"docker: no answer about the submission ({' '.join(words)[:100]})") from None
+        if refused := refusal(mode, links, size, cap):
+            return refused
+        if len(data or b"") != size:
+            raise InfraError("docker: the submission was cut short")
+        return store(data or b"", destination)
 
     def remove(self) -> None:
         import docker
@@ -141,40 +156,6 @@ class EngineVolume:
                 if name:
                     with contextlib.suppress(docker.errors.NotFound):
                         call(name)
-
-
-def read_member(chunks: Iterator[bytes], cap: int) -> bytes | Submission:
-    """The one regular file in a tar stream that an engine made; anything else is refused.
-
-    Never unpacks to disk, reads at most ``cap`` and a header. Raises InfraError for a stream that is no tar.
-    """
-    head = bytearray()
-    for chunk in chunks:
-        head += chunk
-        if len(head) > cap + (1 << 16):
-            break
-    try:
-        with tarfile.open(fileobj=io.BytesIO(bytes(head)), mode="r:") as tar:
-            member = tar.next()
-            if member is None:
-                raise InfraError("docker: the engine sent an empty archive")
-            if member.issym():
-                return Submission("refused", "symlink")
-            if member.islnk():
-                return Submission("refused", "links")
-            if not member.isreg():
-                return Submission("refused", "not_regular")
-            if member.name != NAME:
-                return Submission("refused", "io")
-            if member.size > cap:
-                return Submission("refused", "size", None, member.size)
-            file = tar.extractfile(member)
-            data = file.read() if file else b""
-            if len(data) != member.size:
-                raise InfraError("docker: the archive of a submission was cut short")
-            return data
-    except tarfile.TarError as error:
-        raise InfraError(f"docker: the engine sent no readable archive ({error})") from error
 
 
 def job_folder(folder: Path, source: str, launcher: str, seccomp: bytes, accounts: dict[str, str]) -> None:
@@ -190,7 +171,3 @@ def job_folder(folder: Path, source: str, launcher: str, seccomp: bytes, account
     for name, data in files.items():
         (folder / name).write_bytes(data)
         (folder / name).chmod(0o644)
-
-
-def remove_folder(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)

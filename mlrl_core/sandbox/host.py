@@ -5,15 +5,26 @@ from __future__ import annotations
 import math
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from mlrl_core.errors import MlrlError
+from mlrl_core.errors import InfraError, MlrlError
 
 # Users of sandboxed programs where the worker is root, one per slot: far above any account, subuid range or
 # systemd's dynamic users, and within what every kernel and engine accepts.
 FIRST_UID = 1_990_000_000
 
 RESERVE = 1 << 30  # of memory, for the host
+
+
+@contextmanager
+def host_errors() -> Iterator[None]:
+    """What this host refuses a run (a full disk, no descriptors left) as InfraError."""
+    try:
+        yield
+    except OSError as error:
+        raise InfraError(f"the sandbox's host failed: {error}") from error
 
 
 def runtime_dir() -> Path:

@@ -11,7 +11,8 @@ from mlrl_core.config.environment import SandboxConfig
 from mlrl_core.sandbox import programs
 from mlrl_core.sandbox.helper_process import Setup
 from mlrl_core.sandbox.host import runtime_dir
-from mlrl_core.sandbox.local import Launch, LocalSandbox
+from mlrl_core.sandbox.local import LocalSandbox
+from mlrl_core.sandbox.local_run import Launch
 from mlrl_core.sandbox.slots import Slot
 
 

@@ -6,7 +6,6 @@ deadline has passed.
 
 from __future__ import annotations
 
-import shutil
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from mlrl_core.errors import InfraError, MlrlError
 from mlrl_core.sandbox.engine import engine_errors
 from mlrl_core.sandbox.helper import linux
 from mlrl_core.sandbox.helper.cgroups import remove_groups
+from mlrl_core.sandbox.helper.trees import remove_tree
 from mlrl_core.sandbox.host import runtime_dir
 from mlrl_core.sandbox.owners import host_name, is_alive
 
@@ -111,5 +111,4 @@ def _sweep_folders(swept: Swept) -> None:
                 swept.mounts.append(target)
             except OSError as error:
                 swept.problems.append(str(error))
-        shutil.rmtree(folder, ignore_errors=True)
-        (swept.problems if folder.exists() else swept.folders).append(str(folder))
+        (swept.folders if remove_tree(str(folder)) else swept.problems).append(str(folder))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass
 from typing import Literal
 
-from mlrl_core.records import Execution, ExecutionStatus
+from mlrl_core.records import Execution, ExecutionStatus, StreamCapture
+from mlrl_core.sandbox.capture import Capture
 from mlrl_core.sandbox.collector import Submission
-from mlrl_core.sandbox.output import MilestoneFilter, StreamKeeper
 
 KillReason = Literal["timeout", "output_limit", "cancelled"]
 _IDLE_MIN_S, _IDLE_CPU_SHARE = 2.0, 0.1
@@ -64,9 +65,7 @@ def execution(
     observed: Observed,
     verdict: Verdict,
     limit_s: float,
-    stdout: StreamKeeper,
-    stderr: StreamKeeper,
-    milestones: MilestoneFilter,
+    capture: Capture,
     submission: Submission,
     backend: str,
 ) -> Execution:
@@ -74,6 +73,7 @@ def execution(
     status = status_of(verdict.kill_reason, observed.exit_code, observed.oom_seen)
     duration = limit_s if status == "timeout" else min(observed.duration_s, limit_s)
     code = observed.exit_code
+    stdout, stderr, milestones = capture.stdout, capture.stderr, capture.milestones
     idle = (
         observed.cpu_s is not None and duration > _IDLE_MIN_S and observed.cpu_s < _IDLE_CPU_SHARE * observed.duration_s
     )
@@ -103,4 +103,31 @@ def execution(
         idle_suspect=idle,
         clock_suspect=observed.clock_suspect,
         milestones_out_of_order=milestones.out_of_order,
+    )
+
+
+def cancelled_in_queue(backend: str, queued_at: float) -> Execution:
+    """The record of a run that was cancelled before it got a slot."""
+    nothing = StreamCapture("", "", 0)
+    now = time.time()
+    return Execution(
+        status="cancelled",
+        exit_code=None,
+        signal=None,
+        duration_s=0.0,
+        wall_s=0.0,
+        queue_s=now - queued_at,
+        cpu_s=None,
+        peak_memory_mb=None,
+        stdout=nothing,
+        stderr=nothing,
+        milestones=(),
+        milestone_values={},
+        submission_state="not_collected",
+        submission_reason=None,
+        submission_path=None,
+        submission_bytes=0,
+        started_at=now,
+        finished_at=now,
+        backend=backend,
     )

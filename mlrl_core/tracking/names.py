@@ -37,6 +37,7 @@ WAVE_KEYS: dict[str, str] = {
     "improve/share": "improve_share",
     "improve/reward_mean": "improve_reward_mean",
     "improve/gain_mean": "improve_gain_mean",
+    "improve/mended_frac": "improve_mended_share",
     "improve/win_rate": "improve_win_rate",
     "improve/best_of_two_mean": "improve_best_of_two_mean",
     "solve/reward_mean": "solve_reward_mean",
@@ -103,6 +104,7 @@ BATCH_KEYS: frozenset[str] = frozenset(
         *(f"inclusion/{k}" for k in ("q1", "q2", "q3", "q4", "q5", "min_p", "unfinished_share_top_decile")),
         *("duration_weight/floored_frac", "duration_weight/capped_frac"),
         *(f"batch/{k}" for k in ("size", "carried_frac", "unused", "in_flight")),
+        "episode/return_mean",  # of both rewards, where a solution and its improvement are one episode
     }
 )
 RATE_PREFIX = "reward_rate/rho"

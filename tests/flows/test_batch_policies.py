@@ -146,7 +146,7 @@ def test_what_was_running_when_the_process_died_at_a_cut_has_no_start(tmp_path: 
     run = make_run(tmp_path / "run", "batch.batch_policy=window", "batch.window_s=1", "steps=1")
     resources = fake_resources(run)
     resources.load_version(0, run.version(0) / "adapter")
-    solutions = resources.agent(1, 0, 6)
+    solutions = resources.agent(1, 0, range(6))
     programs = [s for s in solutions if s.code is not None]
     for solution in solutions:
         work = WorkFolder(run, solution.solution_id)

@@ -59,6 +59,23 @@ def test_what_can_be_improved_is_improved(tmp_path: Path) -> None:
     assert len(ExperienceStore(folder).read(2)) == len(plan)
 
 
+def test_a_run_of_two_actions_is_evaluated_by_what_it_trains(tmp_path: Path) -> None:
+    """Failures are improved as well, and the better of both counts."""
+    from flows.evaluate import evaluate
+
+    run = make_run(tmp_path / "run", "improve.improve_prob=0.5", "improve.episode=two_step")
+    fake_resources(run)
+    folder = evaluation_of(run, 0, 7)
+    assert folder.load_config().improve.episode == "independent"
+    with registered(fake_resources(folder)):
+        metrics = evaluate(run_dir=str(run.path), version=0, solutions=7)
+    first, plan = ExperienceStore(folder).read(1), read_plan(folder, 2)
+    assert plan is not None
+    assert [slot.parent_id for slot in plan] == [row.solution.solution_id for row in first]
+    assert len(ExperienceStore(folder).read(2)) == 7
+    assert 0 < metrics["eval/solve/valid"] < 1
+
+
 def test_mistakes_are_one_line(trained: RunDirectory) -> None:
     from mlrl_core.commands.train import train
 

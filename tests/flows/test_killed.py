@@ -19,6 +19,7 @@ from tests.fakes import fake_resources
 from tests.flows.conftest import make_run
 
 ROOT = Path(__file__).parents[2]
+TWO_STEP = ("improve.improve_prob=0.5", "improve.episode=two_step")
 
 
 @pytest.fixture
@@ -40,10 +41,10 @@ def _wait_for(run: RunDirectory, pattern: str, child: subprocess.Popen[bytes], l
         time.sleep(0.01)
 
 
-def _undisturbed(path: Path) -> RunDirectory:
+def _undisturbed(path: Path, *overrides: str) -> RunDirectory:
     from flows.train import train
 
-    run = make_run(path)
+    run = make_run(path, *overrides)
     with registered(fake_resources(run)):
         train(run_dir=str(run.path))
     return run
@@ -63,9 +64,21 @@ def _same(run: RunDirectory, other: RunDirectory) -> None:
     assert run.published_versions() == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("moment", ["work/wave=00001/*/execution.json", "experiences/wave=00002/*", "batches/00002.*"])
-def test_killed_and_resumed_is_as_if_left_alone(tmp_path: Path, environment: dict[str, str], moment: str) -> None:
-    run = make_run(tmp_path / "killed")
+@pytest.mark.parametrize(
+    ("moment", "overrides"),
+    [
+        ("work/wave=00001/*/execution.json", ()),
+        ("experiences/wave=00002/*", ()),
+        ("batches/00002.*", ()),
+        ("experiences/wave=00001/*-000.parquet", TWO_STEP),  # first actions end
+        ("work/wave=00002/*-00[135]/solution.json", TWO_STEP),  # improvements are sampled
+        ("experiences/wave=00002/*-00[135].parquet", TWO_STEP),  # some of them have ended
+    ],
+)
+def test_killed_and_resumed_is_as_if_left_alone(
+    tmp_path: Path, environment: dict[str, str], moment: str, overrides: tuple[str, ...]
+) -> None:
+    run = make_run(tmp_path / "killed", *overrides)
     child = _start(run, environment, 0.2)
     _wait_for(run, moment, child)
     os.kill(child.pid, signal.SIGKILL)
@@ -73,16 +86,17 @@ def test_killed_and_resumed_is_as_if_left_alone(tmp_path: Path, environment: dic
     graded = {row.solution.solution_id for wave in (1, 2, 3) for row in ExperienceStore(run).read(wave)}
     again = _start(run, environment, 0.0)
     assert again.wait(120) == 0
-    _same(run, _undisturbed(tmp_path / "calm"))
+    _same(run, _undisturbed(tmp_path / "calm", *overrides))
     ids = [row.solution.solution_id for wave in (1, 2, 3) for row in ExperienceStore(run).read(wave)]
     assert len(ids) == len(set(ids)) == 18
     assert graded <= set(ids)
 
 
 @pytest.mark.slow
-def test_killed_at_random_moments(tmp_path: Path, environment: dict[str, str]) -> None:
+@pytest.mark.parametrize("overrides", [(), TWO_STEP])
+def test_killed_at_random_moments(tmp_path: Path, environment: dict[str, str], overrides: tuple[str, ...]) -> None:
     rng = random.Random(7)
-    run = make_run(tmp_path / "killed")
+    run = make_run(tmp_path / "killed", *overrides)
     for _ in range(8):
         child = _start(run, environment, 0.3)
         time.sleep(3 + rng.random() * 5)
@@ -90,7 +104,7 @@ def test_killed_at_random_moments(tmp_path: Path, environment: dict[str, str]) -
             os.kill(child.pid, signal.SIGKILL)
         child.wait(10)
     assert _start(run, environment, 0.0).wait(120) == 0
-    _same(run, _undisturbed(tmp_path / "calm"))
+    _same(run, _undisturbed(tmp_path / "calm", *overrides))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

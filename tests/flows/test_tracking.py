@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,9 +11,11 @@ import pytest
 from mlrl_core.config.root import TrackingConfig
 from mlrl_core.errors import InfraError
 from mlrl_core.experience import RunDirectory
+from mlrl_core.records import Solution
 from mlrl_core.tracking import Tracker, open_tracker, tracking_uri
 from mlrl_core.tracking.names import WAVE_KEYS
 from tasks.resources import registered
+from tasks.sampling import WaveSampler
 from tests.fakes import FakeSandbox, fake_resources
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -56,7 +60,15 @@ def test_a_failed_run_is_marked_and_gone_on_with_in_the_same_mlflow_run(run: Run
 
     broken = FakeSandbox(broken=frozenset(f"00002-{slot:03d}" for slot in range(6)))
     first = _tracker(run)
-    with registered(fake_resources(run, broken, tracker=first)), pytest.raises(InfraError):
+    failing = fake_resources(run, broken, tracker=first)
+
+    def programs(wave: int, policy_version: int, slots: Sequence[int]) -> list[Solution]:
+        """What has no program can't fail on the machine."""
+        sampled = failing.agent(wave, policy_version, slots)
+        return [dataclasses.replace(each, code=each.code or "# graded\nprint(1)\n") for each in sampled]
+
+    failing.sampler = WaveSampler(programs, lambda: failing.stopping, 60)
+    with registered(failing), pytest.raises(InfraError):
         train(run_dir=str(run.path))
     client = MlflowClient(tracking_uri(TrackingConfig(), run.path))
     assert client.get_run(str(first.run_id)).info.status == "FAILED"

@@ -72,7 +72,7 @@ def test_an_infrastructure_fault_becomes_a_row_and_the_wave_goes_on(run: RunDire
     resources = fake_resources(run)
     solutions = []
     resources.load_version(0, run.version(0) / "adapter")
-    solutions = [s.solution_id for s in resources.agent(1, 0, 6) if s.code]
+    solutions = [s.solution_id for s in resources.agent(1, 0, range(6)) if s.code]
     sandbox = FakeSandbox(broken=frozenset(solutions[:1]))
     with registered(fake_resources(run, sandbox)):
         train(run_dir=str(run.path))

@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
@@ -30,8 +31,8 @@ def main() -> None:
         config = resources.config
         facts = read_facts(config.competition.id, "rmsle", resources.arenas[config.competition.id].inputs)
 
-        def agent(wave: int, policy_version: int, size: int) -> list[Solution]:
-            return [one(wave, slot, policy_version) for slot in range(size)]
+        def agent(wave: int, policy_version: int, slots: Sequence[int]) -> list[Solution]:
+            return [one(wave, slot, policy_version) for slot in slots]
 
         def one(wave: int, slot: int, policy_version: int) -> Solution:
             seed = solution_seed(config.seed, wave, slot)

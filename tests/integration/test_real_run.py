@@ -16,6 +16,7 @@ import pytest
 from mlrl_core.config import load_config
 from mlrl_core.experience import ExperienceStore, RunDirectory
 from mlrl_core.experience.state import read_state
+from mlrl_core.learner.batch_file import read_batch
 from mlrl_core.tracking import tracking_uri
 
 ROOT = Path(__file__).parents[2]
@@ -87,6 +88,40 @@ def test_programs_are_run_graded_and_learnt_from(tmp_path: Path, environment: di
     assert stored.data.metrics["outcome/valid_share"] > 0
     assert (run.report / "best.py").exists()
     assert (run.report / "learning_curve.png").exists()
+
+
+def test_a_solution_and_its_improvement_are_learnt_from_as_one_episode(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    """With the nano policy itself, which has hardly been warm-started: prompts, sampling and both passes are real."""
+    from mlflow.tracking import MlflowClient
+
+    path = tmp_path / "runs" / "two"
+    two_step = ["improve.improve_prob=0.5", "improve.episode=two_step", "prompt.max_tokens=400"]
+    settings = [f"--set={each}" for each in (*SMALL[1:], *two_step)]
+    command = [sys.executable, "-m", "mlrl_core.cli", "train", "--profile", "nano", "--run", str(path), *settings]
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    run = RunDirectory.open(path)
+    assert run.published_versions() == [0, 1, 2]
+    for wave in (1, 2):
+        rows = {row.solution.solution_id: row for row in ExperienceStore(run).read(wave)}
+        batch = read_batch(run.batch(wave))
+        assert [row.experience_id for row in batch] == sorted(rows)
+        for solve, improve in zip(batch[::2], batch[1::2], strict=True):
+            assert solve.next_id == improve.experience_id
+            assert solve.prompt_ids == batch[0].prompt_ids
+            assert improve.prompt_ids != solve.prompt_ids
+            before, after = rows[solve.experience_id], rows[improve.experience_id]
+            assert before.reward is not None
+            assert after.solution.parent_reward == before.reward.total
+            assert before.finished_at <= after.solution.generated_at
+    config = run.load_config()
+    (stored,) = MlflowClient(tracking_uri(config.tracking, run.path)).search_runs(["1"])
+    assert stored.data.params["improve.episode"] == "two_step"
+    total = sum(row.reward for row in batch)
+    assert stored.data.metrics["episode/return_mean"] == pytest.approx(total / 4)
+    assert stored.data.metrics["improve/share"] == 0.5
 
 
 def test_ctrl_c_ends_everything_and_a_resume_finishes(tmp_path: Path, environment: dict[str, str]) -> None:

@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -22,6 +23,7 @@ from mlrl_core.generation.frozen import TransformersModel
 from mlrl_core.generation.vllm.client import RefusedError, UnknownModelError
 from mlrl_core.generation.vllm.frozen import ServedFrozenModel
 from mlrl_core.generation.vllm.generator import VllmGenerator
+from mlrl_core.generation.vllm.process import SLOTS
 from mlrl_core.instrumentation import FrozenModelError
 from tests.integration import vllm_fakes as fakes
 
@@ -116,7 +118,7 @@ def test_a_version_that_may_not_be_served_leaves_the_one_before_it(
     assert "not finite" in caplog.text
     other = fakes.save_version(backbone, tmp_path / "00004", 4)
     manifest = json.loads((other.parent / "manifest.json").read_text())
-    manifest["canary_log_probs"][3] -= 0.1
+    manifest["canary_log_probs"] = [value - 0.1 for value in manifest["canary_log_probs"]]
     (other.parent / "manifest.json").write_text(json.dumps(manifest))
     generator.load_version(4, other)
     assert "from the learner's" in caplog.text
@@ -162,6 +164,31 @@ def test_more_adapters_than_slots_while_their_files_are_there(
     answers = [client.complete(name, (2, 3), max_tokens=4, temperature=0.0, deadline_s=60) for name in names]
     again = client.complete(names[0], (2, 3), max_tokens=4, temperature=0.0, deadline_s=60)
     assert again.log_probs == pytest.approx(answers[0].log_probs, abs=1e-4)
+    for name in names:
+        client.unload_adapter(name)
+
+
+def test_the_base_model_is_itself_beside_adapters_in_every_slot(
+    generator: VllmGenerator, versions: tuple[Path, list[Path]]
+) -> None:
+    client = generator.servers[0].client
+    names = [f"beside-{n}" for n in range(SLOTS)]
+    for name in names:
+        client.load_adapter(name, versions[1][2])
+    ids = [7 * i % 90 + 2 for i in range(12)]
+    backbone = fakes.with_adapter(versions[0], versions[1][0])
+    expected = fakes.log_probs(backbone, ids[:1], ids[1:], 1.0)
+    with ThreadPoolExecutor(SLOTS) as threads:
+        others = [
+            threads.submit(client.complete, name, (2, 3), max_tokens=900, temperature=1.0, deadline_s=120)
+            for name in names
+        ]
+        found = [client.canary("base", ids) for _ in range(5)]
+        assert not all(other.done() for other in others)
+        for other in others:
+            other.result()
+    for each in found:
+        assert each == pytest.approx(expected, abs=1e-3)
     for name in names:
         client.unload_adapter(name)
 

@@ -57,14 +57,15 @@ def save_backbone(folder: Path, seed: int = 0) -> Path:
     return folder
 
 
-def save_version(backbone: Path, folder: Path, seed: int, rank: int = 8, **lora: object) -> Path:
-    """An adapter as the learner publishes it: ``adapter/`` and a manifest with its canary. Seed 0 changes nothing."""
+def save_version(backbone: Path, folder: Path, seed: int, rank: int = 8, size: float = 0.2, **lora: object) -> Path:
+    """An adapter as the learner publishes it: ``adapter/`` and a manifest with its canary. Seed 0 changes nothing;
+    the others have an output half of normal numbers with a deviation of ``size``."""
     torch.manual_seed(seed)
     settings = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=TARGETS, **lora)  # type: ignore[arg-type]
     model = get_peft_model(LlamaForCausalLM.from_pretrained(backbone), settings)
     for name, weight in model.named_parameters():
         if "lora_B" in name and seed:
-            torch.nn.init.normal_(weight, std=0.2)
+            torch.nn.init.normal_(weight, std=size)
     model.save_pretrained(folder / "adapter")
     ids = [(7919 * i + 1) % model.config.vocab_size for i in range(16)]
     canary = log_probs(model, ids[:1], ids[1:], 1.0)

@@ -84,4 +84,4 @@ def test_tasks_and_flows_are_synchronous_and_the_library_knows_no_prefect() -> N
                 if isinstance(node, ast.AsyncFunctionDef) and node.decorator_list and folder != "mlrl_core"
             ]
             assert not decorated, path
-            assert "vllm" not in imported, path
+            assert "vllm" not in imported or path.stem == "mlrl_vllm_cpu", path  # which only vLLM itself imports

@@ -19,6 +19,7 @@ from mlrl_core.generation.vllm import keeper
 from mlrl_core.generation.vllm.adapters import served_rank
 from mlrl_core.generation.vllm.client import BASE, ServerClient
 from mlrl_core.generation.vllm.environment import find_python, has_gpu
+from mlrl_core.models.folder import context_of
 
 HOST = "127.0.0.1"  # never a public address: the server loads any folder that it is told to
 SLOTS = 3  # adapters: the current one, the one before with requests in flight, the next one
@@ -55,7 +56,7 @@ class ServerSpec:
             max_context=needed_context(config, model),
             kv_cache_gb=generation.kv_cache_gb,
             gpu_memory_share=generation.gpu_memory_share,
-            python=_interpreter(config, device),
+            python=interpreter(config, device),
             command=generation.command,
         )
 
@@ -89,7 +90,10 @@ class ServerSpec:
             devices = visible.split(",") if visible else []
             number = int(part)
             return made | {"CUDA_VISIBLE_DEVICES": devices[number] if number < len(devices) else part}
+        # The plugin's folder; see there. What the caller's own path holds is for this interpreter, not for vLLM's.
+        made["PYTHONPATH"] = str(Path(__file__).parent / "plugin")
         made["VLLM_CPU_KVCACHE_SPACE"] = f"{max(1, round(self.kv_cache_gb))}"
+        made["VLLM_CPU_NUM_OF_RESERVED_CPU"] = "0"  # it would leave a core idle: on two cores a third of the speed
         return made | ({"VLLM_CPU_OMP_THREADS_BIND": part} if part else {})
 
 
@@ -177,16 +181,8 @@ class ServerProcess:
         )
 
 
-def check_servers(config: RunConfig) -> None:
-    """What can be known of the servers to be started before anything is. Raises MlrlError."""
-    generation = config.generation
-    for number, place in enumerate(generation.servers or ("cpu",)):
-        if generation.backend == "vllm" and not place.startswith("http"):
-            _interpreter(config, place)
-            free_port(generation.port + number if generation.port else 0)
-
-
-def _interpreter(config: RunConfig, device: str) -> Path:
+def interpreter(config: RunConfig, device: str) -> Path:
+    """What a server on that device is started with. Raises MlrlError where it can't be."""
     if config.generation.command:
         return Path(sys.executable)
     if device.startswith("cuda") and not has_gpu():
@@ -209,20 +205,9 @@ def free_port(wanted: int) -> int:
 
 def needed_context(config: RunConfig, model: Path) -> int:
     """Tokens of prompt and response that a server has room for. Raises MlrlError where the model has less."""
-    import json
-
     response = config.sampling.max_new_tokens
     needed = config.prompt.max_tokens + _TEMPLATE_TOKENS + response
     if config.instrument.asks_model and not config.instrument.model:
         needed += 2 * response  # the program, and the program again with its milestones
-    try:
-        limit = int(json.loads((model / "config.json").read_text()).get("max_position_embeddings", needed))
-    except (OSError, ValueError) as error:
-        raise MlrlError(f"{model}: no model of transformers ({error})") from None
-    least = config.prompt.max_tokens + response
-    if least > limit:
-        raise MlrlError(
-            f"prompt.max_tokens + sampling.max_new_tokens = {least}, but the model's context is {limit} tokens: "
-            "lower one of them"
-        )
-    return min(needed, limit)
+    limit = context_of(config, model)
+    return min(needed, limit) if limit else needed

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from mlrl_core.config import RunConfig
 from mlrl_core.errors import InfraError, MlrlError
 from mlrl_core.generation.vllm.client import BASE, RefusedError, ServerClient, UnknownModelError
 from mlrl_core.generation.vllm.environment import VERSION
-from mlrl_core.generation.vllm.process import ServerProcess
+from mlrl_core.generation.vllm.process import ServerProcess, free_port, interpreter
 from mlrl_core.learner.versions import CANARY_TEMPERATURE
 
 RESTARTS = 3
@@ -191,9 +193,26 @@ class Server:
         if not all(map(math.isfinite, found)):
             raise RefusedError(f"{self.url}: {adapter.name} gives log-probabilities that are no numbers")
         if expected:
-            gap = sum(abs(a - b) for a, b in zip(found, expected, strict=True)) / len(expected)
+            gap = statistics.median(abs(a - b) for a, b in zip(found, expected, strict=True))
             if gap > self._tolerance:
                 raise RefusedError(
                     f"{self.url}: {adapter.name} gives log-probabilities {gap:.2g} from the learner's (at most "
                     f"{self._tolerance:g}): another base model, or another dtype"
                 )
+
+
+def check_servers(config: RunConfig) -> None:
+    """What can be known of a run's servers before anything is started. Raises MlrlError."""
+    generation = config.generation
+    if generation.backend != "vllm":
+        return
+    for number, place in enumerate(generation.servers or ("cpu",)):
+        if place.startswith("http"):
+            server = Server(place, None, 0.0)
+            try:
+                server.open(0, config.prompt.max_tokens + config.sampling.max_new_tokens, threading.Event())
+            finally:
+                server.close()
+        else:
+            interpreter(config, place)
+            free_port(generation.port + number if generation.port else 0)

@@ -7,14 +7,15 @@ import json
 import os
 import resource
 import select
-import shutil
 import signal
+import socket
 import time
 from dataclasses import dataclass, field
 from typing import Any
 
 from mlrl_core.sandbox.helper import linux
 from mlrl_core.sandbox.helper.embryo import ARGUMENTS_FD, INFO_FD, SECCOMP_FD, Embryo
+from mlrl_core.sandbox.helper.trees import remove_tree
 
 WATCH_INTERVAL_S = 0.05  # how often memory is measured where no control group limits it
 KILL_PATIENCE_S = 5.0
@@ -233,6 +234,10 @@ class Run:
                 break
             time.sleep(0.001)
         self._pid = 0
+        # Open files that a program sent in a circle of sockets live on, and their memory with them, until the kernel
+        # looks for such circles: whenever any socket is closed.
+        for end_of_pair in socket.socketpair():
+            end_of_pair.close()
 
     def _reap(self) -> bool:
         """Collect dead children; True while there are living ones."""
@@ -269,19 +274,8 @@ class Run:
         if self._groups:
             self.leftovers += self._groups.remove()
             self._groups = None
-        if self.job.workdir and not self.job.bwrap:
-            shutil.rmtree(self.job.workdir, onerror=_unlock_and_retry)
-
-
-def _unlock_and_retry(function: Any, path: str, _error: Any) -> None:
-    """The program may have taken permissions away from its own folders."""
-    with contextlib.suppress(OSError):
-        os.chmod(os.path.dirname(path), 0o700)
-        if os.path.isdir(path) and not os.path.islink(path):
-            os.chmod(path, 0o700)
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            function(path)
+        if self.job.workdir and not self.job.bwrap and not remove_tree(self.job.workdir):
+            self.leftovers.append(self.job.workdir)
 
 
 def _write(path: str, data: bytes) -> None:

@@ -13,19 +13,21 @@ from importlib import resources
 from pathlib import Path
 from typing import Literal
 
+from mlrl_core.cache import cache_dir
 from mlrl_core.errors import InfraError, MlrlError
 from mlrl_core.sandbox.image.archive import write_archive
 
 Flavour = Literal["cpu", "full"]
 SUITE = "bookworm"
 _PACKAGES_IN_ROOT = "usr/local/lib/python3.11/dist-packages"
-_PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
+# Every wheel that the suite's C library (2.36) can load; pip takes a named platform literally, older ones left out.
+_PLATFORMS = (*(f"manylinux_2_{minor}_x86_64" for minor in range(36, 4, -1)), "manylinux2014_x86_64")
 LABEL_PACKAGES = "mlrl.packages"
 
 
-def cache_dir() -> Path:
-    """``$MLRL_CACHE`` or ``~/.cache/mlrl``, with ``sandbox`` below."""
-    folder = Path(os.environ.get("MLRL_CACHE") or Path.home() / ".cache" / "mlrl") / "sandbox"
+def image_cache() -> Path:
+    """Where base systems, archives and a test's engine are kept; made when missing."""
+    folder = cache_dir() / "sandbox"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
@@ -44,7 +46,7 @@ def archive_path(flavour: Flavour) -> Path:
     """Where the archive of the present package list and recipe is or would be."""
     recipe = json.dumps(package_list(flavour)).encode()
     recipe += resources.files("mlrl_core.sandbox.image").joinpath("finish.py").read_bytes()
-    return cache_dir() / f"{flavour}-{hashlib.sha256(recipe).hexdigest()[:12]}.tar"
+    return image_cache() / f"{flavour}-{hashlib.sha256(recipe).hexdigest()[:12]}.tar"
 
 
 def build_archive(flavour: Flavour, say: Callable[[str], None], pip_args: list[str]) -> Path:
@@ -61,7 +63,7 @@ def build_archive(flavour: Flavour, say: Callable[[str], None], pip_args: list[s
     if shutil.which("debootstrap") is None:
         raise MlrlError("debootstrap is not installed: install it, or use deployments/sandbox/Dockerfile")
     system, python = package_list(flavour)
-    root = cache_dir() / f"root-{flavour}-{os.getpid()}"
+    root = image_cache() / f"root-{flavour}-{os.getpid()}"
     try:
         _base_system(root, system, say)
         say(f"wheels: {' '.join(python)}")
@@ -74,7 +76,7 @@ def build_archive(flavour: Flavour, say: Callable[[str], None], pip_args: list[s
         script.write_text(resources.files("mlrl_core.sandbox.image").joinpath("finish.py").read_text())
         (root / "mlrl-image-root").touch()
         environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
-        _step(["chroot", str(root), "python3", "-I", "/tmp/finish.py"], 1800, environment)
+        _step(["chroot", str(root), "python3", "-I", "/tmp/finish.py", *python], 1800, environment)
         script.unlink()
         shutil.rmtree(root / "dev")
         (root / "dev").mkdir()
@@ -94,7 +96,7 @@ def build_archive(flavour: Flavour, say: Callable[[str], None], pip_args: list[s
 def _base_system(root: Path, system: list[str], say: Callable[[str], None]) -> None:
     """A minimal Debian at ``root``, from the cache where it was made before."""
     key = hashlib.sha256(" ".join([SUITE, *system]).encode()).hexdigest()[:12]
-    cached = cache_dir() / f"base-{key}.tar"
+    cached = image_cache() / f"base-{key}.tar"
     root.mkdir(parents=True)
     if not cached.exists():
         say(f"debootstrap {SUITE} (a minute or two)")

@@ -1,17 +1,20 @@
 """Runs inside the new image's root: takes out what a program must not find and makes imports quick.
 
 Used by both ways of building (``mlrl sandbox build`` and ``deployments/sandbox/Dockerfile``), so that their images
-are alike. Standard library only; it runs under the image's own Python.
+are alike; its arguments are the packages that were asked for. Standard library only; it runs under the image's own
+Python.
 """
 
 from __future__ import annotations
 
+import importlib.metadata as metadata
 import json
 import os
 import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 PACKAGES = Path("/usr/local/lib/python3.11/dist-packages")
@@ -94,10 +97,37 @@ def compile_all() -> None:
     )
 
 
+def try_imports(packages: list[str]) -> list[str]:
+    """Import each package in an interpreter of its own; returns one line for each that fails.
+
+    An index may offer builds that don't fit each other, such as torchvision for GPUs beside torch without.
+    """
+    failed = []
+    with tempfile.TemporaryDirectory() as home:
+        for package in packages:
+            for module in _modules(package):
+                done = subprocess.run(
+                    [sys.executable, "-I", "-B", "-c", f"import {module}"],
+                    capture_output=True,
+                    text=True,
+                    env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "HOME": home},
+                )
+                if done.returncode != 0:
+                    lines = done.stderr.strip().splitlines() or [f"code {done.returncode}"]
+                    failed.append(f"import {module}: {lines[-1]}")
+    return failed
+
+
+def _modules(package: str) -> list[str]:
+    """What can be imported of an installed package: its folders with an ``__init__.py``, and single modules."""
+    files = metadata.distribution(package).files or ()
+    tops = {file.parts[0] for file in files if len(file.parts) == 2 and file.name == "__init__.py"}
+    tops |= {file.stem for file in files if len(file.parts) == 1 and file.suffix == ".py"}
+    return sorted(name for name in tops if name.isidentifier() and not name.startswith("_"))
+
+
 def write_list() -> None:
     """What prompts may say is installed: name -> version, from the packages' own records."""
-    import importlib.metadata as metadata
-
     found = {
         distribution.metadata["Name"]: distribution.version
         for distribution in metadata.distributions(path=[str(PACKAGES)])
@@ -113,6 +143,8 @@ def main() -> None:
     empty_clutter()
     clear_privileges()
     compile_all()
+    if failed := try_imports(sys.argv[1:]):
+        sys.exit("; ".join(failed) + ": name an index whose builds fit each other (--pip-arg=--index-url=...)")
     write_list()
     for name in ("/in", "/job", "/out"):
         Path(name).mkdir(exist_ok=True)

@@ -73,3 +73,5 @@ def test_only_graded_programs_are_candidates() -> None:
     found = candidates_of(frame)
     assert [(each.solution_id, each.reward) for each in found] == [("00002-000", 0.0), ("00002-005", -0.5)]
     assert found[0].digest == found[1].digest  # the same code
+    whatever = [each.solution_id for each in candidates_of(frame, whatever_came=True)]
+    assert whatever == [f"00002-{slot:03d}" for slot in (0, 1, 2, 4, 5, 6, 7)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from mlrl_core.competitions import Competition, grade, grade_in_child, prepare_competition, worker
+from mlrl_core.competitions import Competition, grade, grade_in_child, outside, prepare_competition, worker
 from mlrl_core.errors import InfraError, MlrlError
 
 
@@ -110,3 +111,17 @@ def _submission(competition: Competition, text: str) -> Path:
     path = competition.public_dir.parent / "submission.csv"
     path.write_text(text)
     return path
+
+
+def test_a_child_that_does_not_die_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One in the kernel's hands outlives SIGKILL; here it is one that nobody sent the signal."""
+    monkeypatch.setattr(outside, "REAP_S", 0.2)
+    child = subprocess.Popen(["sleep", "60"])
+    try:
+        began = time.monotonic()
+        outside.reap(child)
+        assert time.monotonic() - began < 5
+        assert child.poll() is None
+    finally:
+        child.kill()
+        child.wait(10)

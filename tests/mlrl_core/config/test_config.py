@@ -102,6 +102,13 @@ def test_class_defaults_are_the_default_profile() -> None:
             "batch.max_staleness (3) to 7",
         ),
         (["batch.duration_weighting=reward_rate", "batch.duration_floor_s=0"], "duration_floor_s"),
+        (["improve.episode=two_step", "improve.improve_prob=0.3"], "improve: improve_prob = 0.3"),
+        (["improve.episode=two_step", "improve.improve_source=best"], "improve: improve_source = best"),
+        (["improve.episode=two_step", "wave_size=15", "batch.size=15"], "needs even numbers"),
+        (
+            ["improve.episode=two_step", "batch.batch_policy=first_k_carry", "wave_size=16", "batch.size=7"],
+            "needs even numbers",
+        ),
     ],
 )
 def test_a_batch_policy_that_can_never_make_a_batch_is_refused(overrides: list[str], message: str) -> None:

@@ -88,6 +88,25 @@ def test_what_improving_brought(store: ExperienceStore) -> None:
     assert step.improve_best_of_two_mean == pytest.approx((0.9 + 0.4 + 0.4) / 3)
 
 
+def test_a_mended_failure_is_no_gain(store: ExperienceStore) -> None:
+    """Episodes of two actions: 0.5 -> 0.7, a failure -> 0.4, a failure -> a failure, 0.6 -> a failure."""
+    pairs = [("graded", 0.5, "graded", 0.7), ("error", -10.0, "graded", 0.4)]
+    pairs += [("no_code", -10.0, "timeout", -9.9), ("graded", 0.6, "error", -10.0)]
+    for i, (first, before, second, after) in enumerate(pairs):
+        solve = experience(1, 2 * i, first, reward=before)
+        store.append(solve)
+        row = experience(1, 2 * i + 1, second, reward=after)
+        parent_id = solve.solution.solution_id
+        solution = dataclasses.replace(row.solution, prompt_kind="improve", parent_id=parent_id, parent_reward=before)
+        store.append(dataclasses.replace(row, solution=solution))
+    (step,) = run_statistics(store, store.waves())
+    assert step.improve_share == 0.5
+    assert step.improve_gain_mean == pytest.approx(0.2)
+    assert step.improve_mended_share == 0.5
+    assert step.improve_win_rate == pytest.approx(3 / 4)
+    assert step.improve_best_of_two_mean == pytest.approx((0.7 + 0.4 - 9.9 + 0.6) / 4)
+
+
 def test_without_improve_prompts_there_is_nothing_to_say(store: ExperienceStore) -> None:
     store.append(experience(1, 0))
     (step,) = run_statistics(store, store.waves())

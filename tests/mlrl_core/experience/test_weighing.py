@@ -34,7 +34,17 @@ def weighed(
     settings: BatchConfig = config.batch
     ids = tuple(each.solution.solution_id for each in rows)
     cut = CutRecord(3, at, 100.0, ids, (*ids, "00003-099"), 7)
-    return weigh(rows, settings, batch_policy_of(config), cut, launches or [], cut_times or {}, rates or {}, 0)
+    return weigh(
+        rows,
+        settings,
+        batch_policy_of(config),
+        cut,
+        launches or [],
+        cut_times or {},
+        rates or {},
+        0,
+        config.improve.actions,
+    )
 
 
 def test_where_nothing_is_cut_everything_counts_alike() -> None:
@@ -44,6 +54,25 @@ def test_where_nothing_is_cut_everything_counts_alike() -> None:
     assert found.metrics["inclusion/unfinished_share_top_decile"] == 0
     assert (found.metrics["batch/unused"], found.metrics["batch/in_flight"]) == (1, 7)
     assert found.warnings == []
+
+
+def test_an_episode_is_included_by_its_last_action_and_weighs_by_each() -> None:
+    """Last actions start at 100, 104 and 107, cut at 110: C is 10, 6 and 3. Durations 1 and 5 are included 3 and 2
+    times of 3; that first actions took 20 and 40 s changes nothing, but each counts by its own under mean_normalised.
+    """
+    first = [row(0, 20, started_at=70.0), row(2, 40, started_at=50.0)]
+    second = [row(1, 1), row(3, 5, started_at=104.0)]
+    rows = [first[0], second[0], first[1], second[1]]
+    launches = [Launch(3, 100.0, True), Launch(3, 104.0, True), Launch(3, 107.0, False)]
+    window = ("batch.batch_policy=window", "batch.window_s=10", "improve.improve_prob=0.5", "improve.episode=two_step")
+    found = weighed(rows, *window, "batch.duration_weighting=inverse_inclusion", launches=launches)
+    assert found.inclusion == pytest.approx([1, 1, 2 / 3, 2 / 3])
+    assert found.available_s == [10.0, 10.0, 6.0, 6.0]
+    assert found.weights == pytest.approx([0.8, 0.8, 1.2, 1.2])
+    by_duration = weighed(rows, *window, "batch.duration_weighting=mean_normalised", launches=launches)
+    assert by_duration.weights == pytest.approx([20 / 16.5, 1 / 16.5, 40 / 16.5, 5 / 16.5])
+    assert by_duration.rewards == [0.5] * 4  # each its own; the learner adds up episodes
+    assert by_duration.metrics["episode/return_mean"] == 1.0
 
 
 def test_a_window_weighs_by_the_time_each_launch_had() -> None:

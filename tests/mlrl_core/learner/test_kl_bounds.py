@@ -115,3 +115,22 @@ def test_rows_of_older_versions_do_not_use_up_the_bound(
     assert metrics["learner/kl_halvings"] < 8
     assert metrics["adapter/delta_norm"] > 0
     assert 0 < divergence(engine, before) <= 0.01
+
+
+@pytest.mark.parametrize("rounding", ["learner.autocast=true", "generation.dtype=bfloat16"])
+def test_what_the_sampler_rounds_does_not_use_up_the_bound(
+    backbone: Path, make_config: MakeConfig, make_rows: MakeRows, rounding: str
+) -> None:
+    """A token that the sampler sees a nat off is no way that this update has gone."""
+    from dataclasses import replace
+
+    engine = Engine(backbone, make_config("ppo.learning_rate=0.002", "ppo.kl_coef=0", "ppo.max_kl=0.01", rounding))
+    perturb(engine.network)
+    exact = on_policy(engine, make_rows(LENGTHS))
+    rounded = [
+        replace(row, rollout_log_probs=(row.rollout_log_probs[0] - 1.5, *row.rollout_log_probs[1:])) for row in exact
+    ]
+    assert divergence(engine, rounded) > 0.05
+    metrics = engine.update(rounded)
+    assert metrics["learner/kl_halvings"] < 8
+    assert 0 < divergence(engine, exact) <= 0.011

@@ -10,7 +10,7 @@ import pytest
 from mlrl_core.agent.policy import check_policy
 from mlrl_core.config import load_config
 from mlrl_core.errors import MlrlError
-from mlrl_core.models.folder import check_model_folder
+from mlrl_core.models.folder import check_model_folder, context_of
 
 TOKENIZER = {
     "version": "1.0",
@@ -88,3 +88,12 @@ def test_model_that_is_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     config = load_config("paper", ["policy.model=nobody/no-such-model"])
     with pytest.raises(MlrlError, match=r"neither a folder nor in the hub's cache; fetch it with `hf download nobody/"):
         check_policy(config)
+
+
+def test_a_context_that_is_too_short_is_said_before_anything_starts(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"max_position_embeddings": 512}')
+    assert context_of(load_config("nano", ["prompt.max_tokens=256", "sampling.max_new_tokens=256"]), tmp_path) == 512
+    with pytest.raises(MlrlError, match="= 513, but the model's context is 512 tokens: lower one of them"):
+        context_of(load_config("nano", ["prompt.max_tokens=256", "sampling.max_new_tokens=257"]), tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    assert context_of(load_config("nano", []), tmp_path) is None

@@ -7,7 +7,15 @@ import math
 import pytest
 import torch
 
-from mlrl_core.ppo.advantages import gae, group_advantages, token_rewards, whiten
+from mlrl_core.ppo.advantages import (
+    centred,
+    episode_gae,
+    episode_sums,
+    gae,
+    group_advantages,
+    token_rewards,
+    whiten,
+)
 from mlrl_core.ppo.kl import k1, k2, k3
 from mlrl_core.ppo.log_probs import token_log_probs
 from mlrl_core.ppo.losses import masked_log_ratio, policy_loss, token_mean, truncated_importance, value_loss
@@ -216,3 +224,55 @@ def test_truncated_importance_keeps_its_bound_on_extreme_input() -> None:
     weights = truncated_importance(old, torch.tensor([-1.5, -50.0, 0.0, 0.0]), torch.tensor([1, 1, 1, 0]))
     close(weights, math.exp(0.5), 2, math.exp(-20), 0)
     assert not weights.requires_grad
+
+
+# Row 0 goes on in row 2; row 1 is alone. Rewards sit on last tokens: 1, 5 and 4.
+FOLLOWING = torch.tensor([2, -1, -1])
+EPISODE_MASK = torch.tensor([[1, 1, 0], [1, 0, 0], [1, 1, 1]])
+EPISODE_VALUES = torch.tensor([[0.5, 2.0, math.nan], [3.0, math.nan, math.nan], [1.0, 2.0, 3.0]], dtype=torch.float64)
+EPISODE_REWARDS = torch.tensor([[0, 1, math.nan], [5, math.nan, math.nan], [0, 0, 4]], dtype=torch.float64)
+
+
+def test_an_episode_of_two_rows_by_hand() -> None:
+    """With lambda 1 the first row returns 1 + 4 less its values; without it looks one token ahead, from its last token
+    to the value at the second row's prompt."""
+    first, alone, second = episode_gae(EPISODE_REWARDS, EPISODE_VALUES, EPISODE_MASK, FOLLOWING, 1, 1)[0]
+    close(first, 5 - 0.5, 5 - 2, 0)
+    close(alone, 2, 0, 0)
+    close(second, 3, 2, 1)
+    first, alone, second = episode_gae(EPISODE_REWARDS, EPISODE_VALUES, EPISODE_MASK, FOLLOWING, 1, 0)[0]
+    close(first, 2 - 0.5, 1 + 1 - 2, 0)
+    close(alone, 2, 0, 0)
+    close(second, 1, 1, 1)
+
+
+@pytest.mark.parametrize(("gamma", "lam"), [(1, 1), (1, 0.95), (0.9, 0.8)])
+def test_an_episode_of_two_rows_is_one_sequence(gamma: float, lam: float) -> None:
+    advantages, returns = episode_gae(EPISODE_REWARDS, EPISODE_VALUES, EPISODE_MASK, FOLLOWING, gamma, lam)
+    rewards, values = t(0, 1, 0, 0, 4)[None], t(0.5, 2, 1, 2, 3)[None]
+    whole, whole_returns = gae(rewards, values, torch.ones(1, 5), gamma, lam)
+    close(torch.cat([advantages[0, :2], advantages[2]]), *whole[0].tolist(), tolerance=1e-12)
+    close(torch.cat([returns[0, :2], returns[2]]), *whole_returns[0].tolist(), tolerance=1e-12)
+
+
+def test_without_episodes_nothing_changes() -> None:
+    alone = torch.full((3,), -1)
+    for mine, plain in zip(
+        episode_gae(EPISODE_REWARDS, EPISODE_VALUES, EPISODE_MASK, alone, 0.9, 0.8),
+        gae(EPISODE_REWARDS, EPISODE_VALUES, EPISODE_MASK, 0.9, 0.8),
+        strict=True,
+    ):
+        assert torch.equal(mine, plain)
+
+
+def test_what_an_episode_earns_from_each_action_on() -> None:
+    close(episode_sums(t(1, 5, 4), FOLLOWING), 5, 5, 4)
+    close(episode_sums(t(1, 2, 4), torch.tensor([1, 2, -1])), 7, 6, 4)
+    with pytest.raises(ValueError, match="leads back"):
+        episode_sums(t(1, 2), torch.tensor([1, 0]))
+
+
+def test_centring_takes_each_group_by_itself() -> None:
+    x = torch.tensor([[1.0, 3.0], [10.0, math.nan], [5.0, math.nan], [20.0, 30.0]])
+    mask = torch.tensor([[1, 1], [1, 0], [0, 0], [1, 1]])
+    close(centred(x, mask, torch.tensor([0, 1, 2, 1])), -1, 1, -10, 0, 0, 0, 0, 10)

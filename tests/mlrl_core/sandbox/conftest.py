@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -81,23 +82,29 @@ def _load_image(url: str) -> None:
     """The image as this checkout builds it, built and loaded at most once."""
     import docker
 
-    from mlrl_core.sandbox.image.archive import image_id
     from mlrl_core.sandbox.image.build import build_archive
 
     _ENGINE_URL.append(url)
     client = docker.DockerClient(base_url=url, timeout=600)
     try:
-        try:
-            archive = build_archive("cpu", print, [])
-        except MlrlError as error:
-            unavailable(str(error))
-        try:
-            client.images.get(image_id(archive))
-        except docker.errors.ImageNotFound:
-            with archive.open("rb") as file:
-                client.images.load(file)
+        load_archive(client, build_archive("cpu", print, []))
+    except MlrlError as error:
+        unavailable(str(error))
     finally:
         client.close()
+
+
+def load_archive(client: Any, archive: Path) -> None:
+    """Give the engine an image that it may hold already."""
+    import docker
+
+    from mlrl_core.sandbox.image.archive import image_id
+
+    try:
+        client.images.get(image_id(archive))
+    except docker.errors.ImageNotFound:
+        with archive.open("rb") as file:
+            client.images.load(file)
 
 
 Opener = Callable[..., Sandbox]

@@ -11,6 +11,7 @@ from mlrl_core.sandbox.output import capture_text
 
 PROGRAMS = Path(__file__).parents[2] / "cases" / "programs"
 KEYS = ("status", "code", "signal", "oom_seen", "output_truncated", "idle_suspect", "submission", "wall", "result")
+SHORT_LIMIT_S = 2.0
 GUARD = 'os.environ.get("MLRL_SANDBOX") not in ("docker", "bwrap")'
 
 
@@ -49,8 +50,8 @@ def read_program(path: Path) -> Program:
     return Program(path, promises)
 
 
-def programs() -> list[Program]:
-    return [read_program(path) for path in sorted(PROGRAMS.glob("*.py"))]
+def programs(folder: Path = PROGRAMS) -> list[Program]:
+    return [read_program(path) for path in sorted(folder.glob("*.py"))]
 
 
 def result_line(execution: Execution) -> str:
@@ -75,6 +76,12 @@ def observed(execution: Execution) -> dict[str, str]:
         "result": result_line(execution),
         "wall": f"{execution.duration_s:.3f}",
     }
+
+
+def limit_of(program: Program, usual_s: float) -> float:
+    """The time limit to run it with: short for those that may wait for it (stretched, they would outlast it)."""
+    may_wait = program.promises.get("wall") == "limit" or "timeout" in program.promises["status"]
+    return SHORT_LIMIT_S if may_wait else usual_s
 
 
 def stretch() -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
 import threading
 import time
 from collections.abc import Iterator
@@ -31,6 +29,7 @@ class FakeEngine:
         self.script: list[tuple[bytes | None, bytes | None]] = [(START_LINE, None), (b"hello\n", None)]
         self.exit_code, self.runs_s, self.oom, self.error = 0, 0.05, False, ""
         self.submission: bytes | None = b"id\n1\n"
+        self.mode, self.links = 0o100644, 1
         self.faults: dict[str, list[BaseException | None]] = {}
         self.calls: list[str] = []
         self.containers: dict[str, dict[str, Any]] = {}
@@ -140,14 +139,13 @@ class FakeEngine:
             raise api_error(404)
         self.volume_names.discard(name)
 
-    def get_archive(self, name: str, path: str) -> tuple[Iterator[bytes], dict[str, Any]]:
-        self._call("get_archive")
+    def exec_create(self, name: str, command: list[str], **_: Any) -> dict[str, str]:
+        self._call("exec_create")
+        assert name.endswith("-hold"), "nothing of ours runs beside a program"
+        return {"Id": "exec"}
+
+    def exec_start(self, exec_id: str, demux: bool) -> tuple[bytes | None, bytes | None]:
+        self._call("exec_start")
         if self.submission is None:
-            raise api_error(404)
-        buffer = io.BytesIO()
-        with tarfile.open(fileobj=buffer, mode="w") as tar:
-            member = tarfile.TarInfo("submission.csv")
-            member.size = len(self.submission)
-            tar.addfile(member, io.BytesIO(self.submission))
-        data = buffer.getvalue()
-        return iter([data[:700], data[700:]]), {}
+            return None, b"missing\n"
+        return self.submission or None, f"{self.mode:x} {self.links} {len(self.submission)}\n".encode()

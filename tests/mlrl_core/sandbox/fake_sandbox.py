@@ -12,9 +12,10 @@ from mlrl_core.config.environment import SandboxConfig
 from mlrl_core.errors import InfraError
 from mlrl_core.records import Execution
 from mlrl_core.sandbox import verdict
+from mlrl_core.sandbox.capture import Capture
 from mlrl_core.sandbox.collector import NOT_COLLECTED, Submission, store
 from mlrl_core.sandbox.limits import Limits
-from mlrl_core.sandbox.output import MilestoneFilter, StreamKeeper
+from mlrl_core.sandbox.output import START_LINE, MilestoneFilter
 from tests.mlrl_core.sandbox.expectations import promises_of
 
 
@@ -48,18 +49,19 @@ class FakeSandbox:
             raise InfraError("the fake sandbox was told to fail")
         promises = {key: value.split("|")[0] for key, value in promises_of(source).items()}
         status = promises.get("status", "ok")
-        decision, parser = verdict.Verdict(), MilestoneFilter(nonce, milestones)
+        decision = verdict.Verdict()
         if cancel is not None and cancel.is_set():
             status = "cancelled"
         if status in ("timeout", "output_limit", "cancelled"):
             decision.decide(status)  # type: ignore[arg-type]
-        stdout, stderr = StreamKeeper(self.limits.keep), StreamKeeper(self.limits.keep)
+        capture = Capture(self.limits, MilestoneFilter(nonce, milestones))
         printed = [line.removeprefix("# print: ") for line in source.splitlines() if line.startswith("# print: ")]
         if "result" in promises:
             printed.append(f"RESULT: {promises['result']}")
-        stdout.feed(parser.feed("".join(f"{line}\n" for line in printed).encode()) + parser.finish())
+        capture.feed(True, START_LINE + "".join(f"{line}\n" for line in printed).encode())
+        capture.finish()
         if promises.get("output_truncated") == "true":
-            stdout.feed(b"x" * (2 * self.limits.keep + 1))
+            capture.stdout.feed(b"x" * (2 * self.limits.keep + 1))
         usual = {"ok": "0", "oom": "137", "timeout": "137", "output_limit": "137"}
         low = promises.get("wall", "0").split("..")[0]
         duration = self.limits.time_s if low == "limit" else float(low)
@@ -76,9 +78,7 @@ class FakeSandbox:
             finished_at=now + duration,
         )
         submission = self._submission(promises.get("submission", "ok"), status, collect_to)
-        return verdict.execution(
-            observed, decision, self.limits.time_s, stdout, stderr, parser, submission, self.backend
-        )
+        return verdict.execution(observed, decision, self.limits.time_s, capture, submission, self.backend)
 
     @staticmethod
     def _submission(promise: str, status: str, collect_to: Path) -> Submission:

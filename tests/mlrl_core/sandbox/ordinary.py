@@ -145,6 +145,68 @@ p = torch.sigmoid(model(torch.tensor(T.values, dtype=torch.float32)))[:, 0].deta
 """,
 }
 
+# What only the image `full` has.
+FULL = {
+    "torch_filter_and_threads": """
+import torch
+torch.manual_seed(0)
+data = torch.tensor(X.values[:20000], dtype=torch.float32); target = torch.tensor(y.values[:20000])
+model = torch.nn.Sequential(torch.nn.Linear(10, 64), torch.nn.GELU(), torch.nn.Linear(64, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+first = None
+for _ in range(60):
+    loss = torch.nn.functional.cross_entropy(model(data), target)
+    first = first or loss.item(); optimizer.zero_grad(); loss.backward(); optimizer.step()
+assert loss.item() < first, (first, loss.item())
+status = dict(line.split(':', 1) for line in open('/proc/self/status'))
+assert status['Seccomp'].strip() == '2' and status['NoNewPrivs'].strip() == '1'
+assert not torch.cuda.is_available()
+print(torch.__version__, torch.get_num_threads(), first, loss.item())
+p = torch.softmax(model(torch.tensor(T.values, dtype=torch.float32)), 1)[:, 1].detach().numpy()
+""",
+    "torch_shares_tensors_between_processes": """
+import torch, torch.multiprocessing as multiprocessing
+def fill(block, rank): block[rank] = rank + 1
+if __name__ == '__main__':
+    block = torch.zeros(2).share_memory_()
+    workers = [multiprocessing.get_context('fork').Process(target=fill, args=(block, rank)) for rank in range(2)]
+    [worker.start() for worker in workers]; [worker.join() for worker in workers]
+    assert block.tolist() == [1.0, 2.0]
+    p = np.full(len(T), y.mean())
+""",
+    "transformers_forward": """
+import torch
+from transformers import BertConfig, BertModel
+model = BertModel(BertConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64))
+with torch.no_grad(): out = model(input_ids=torch.randint(0, 1000, (4, 16))).last_hidden_state
+assert out.shape == (4, 16, 32) and bool(out.isfinite().all())
+p = np.full(len(T), y.mean())
+""",
+    "timm_model": """
+import timm, torch, torchvision
+model = timm.create_model('resnet18', pretrained=False, num_classes=3).eval()
+with torch.no_grad(): out = model(torch.rand(2, 3, 64, 64))
+assert out.shape == (2, 3)
+boxes = torch.tensor([[0., 0., 1., 1.], [0., 0., 1., 1.]])
+assert torchvision.ops.nms(boxes, torch.tensor([1., 0.5]), 0.5).tolist() == [0]
+p = np.full(len(T), y.mean())
+""",
+    "sentence_encoder": """
+from sentence_transformers import SentenceTransformer, models
+from tokenizers import Tokenizer, models as kinds, pre_tokenizers
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+tokenizer = Tokenizer(kinds.WordLevel({'[UNK]': 0, '[PAD]': 1, 'a': 2, 'b': 3}, unk_token='[UNK]'))
+tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token='[UNK]', pad_token='[PAD]').save_pretrained('encoder')
+BertModel(BertConfig(vocab_size=4, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+                     intermediate_size=32)).save_pretrained('encoder')
+word = models.Transformer('encoder'); pool = models.Pooling(16)
+vectors = SentenceTransformer(modules=[word, pool], device='cpu').encode(['a b', 'b b a'])
+assert vectors.shape == (2, 16)
+p = np.full(len(T), y.mean())
+""",
+}
+
 
 def source(body: str) -> str:
     return HEAD + body + TAIL if "__main__" not in body else HEAD + body + "    " + TAIL.strip() + "\n"

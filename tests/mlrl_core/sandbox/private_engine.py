@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -13,8 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mlrl_core.sandbox.helper.linux import PR_SET_PDEATHSIG, set_process_flag
-from mlrl_core.sandbox.image.build import cache_dir
+from mlrl_core.sandbox.helper.linux import PR_SET_PDEATHSIG, set_process_flag, unmount
+from mlrl_core.sandbox.image.build import image_cache
 
 
 def why_not() -> str:
@@ -47,7 +48,7 @@ def private_engine() -> Iterator[str]:
     """
     # Socket paths end at 107 bytes, so the folder's name is short.
     folder = Path(tempfile.mkdtemp(prefix="mlrl-e", dir="/tmp"))
-    data = cache_dir() / "engine"
+    data = image_cache() / "engine"
     data.mkdir(exist_ok=True)
     lock = (data / "lock").open("w")
     try:
@@ -89,6 +90,8 @@ def private_engine() -> Iterator[str]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(10)
+        with contextlib.suppress(OSError):  # an engine that had to be killed leaves its data folder's own mount
+            unmount(f"{data}/root")
         log.close()
         lock.close()
         shutil.rmtree(folder, ignore_errors=True)

@@ -11,18 +11,13 @@ from pathlib import Path
 import pytest
 import requests
 import urllib3
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mlrl_core.config.environment import SandboxConfig
 from mlrl_core.errors import InfraError, MlrlError
 from mlrl_core.records import Execution
-from mlrl_core.sandbox import containers, docker_backend
-from mlrl_core.sandbox.collector import Submission
+from mlrl_core.sandbox import capture, containers, docker_places
 from mlrl_core.sandbox.docker_backend import DockerSandbox
-from mlrl_core.sandbox.docker_places import read_member
 from mlrl_core.sandbox.output import START_LINE
-from tests.mlrl_core.sandbox.conftest import UNHURRIED
 from tests.mlrl_core.sandbox.fake_engine import FakeEngine, api_error
 
 CONFIG = SandboxConfig(backend="docker", time_limit_s=1.0, memory_mb=256, slots=2, output_limit_mb=1, out_mb=4)
@@ -40,8 +35,8 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
     monkeypatch.setattr(containers, "DRAIN_S", 0.5)
     monkeypatch.setattr(containers, "REMOVE_S", 1.0)
     monkeypatch.setattr(containers, "_POLL_S", 0.05)
-    monkeypatch.setattr(docker_backend, "START_LINE_S", 1.0)
-    monkeypatch.setattr(docker_backend, "EXIT_S", 1.0)
+    monkeypatch.setattr(capture, "START_LINE_S", 1.0)
+    monkeypatch.setattr(capture, "EXIT_S", 1.0)
     return FakeEngine()
 
 
@@ -73,11 +68,63 @@ def test_good_run(engine: FakeEngine, inputs: Path) -> None:
     assert nothing_stays(engine)
 
 
-@pytest.mark.parametrize("call", ["create", "attach", "start", "create_volume", "hold", "get_archive"])
+@pytest.mark.parametrize("call", ["create", "attach", "start", "create_volume", "hold", "exec_create", "exec_start"])
 @pytest.mark.parametrize("fault", TRANSPORT, ids=lambda fault: type(fault).__name__)
 def test_a_call_that_fails_before_the_result(engine: FakeEngine, inputs: Path, call: str, fault: BaseException) -> None:
     engine.faults[call] = [fault]
     with pytest.raises(InfraError, match="docker: "):
+        run(engine, inputs)
+    assert nothing_stays(engine)
+
+
+@pytest.mark.parametrize(
+    ("mode", "links", "reason"),
+    [
+        (0o120777, 1, "symlink"),
+        (0o010600, 1, "not_regular"),
+        (0o140600, 1, "not_regular"),
+        (0o040700, 2, "not_regular"),
+        (0o100600, 2, "links"),
+    ],
+)
+def test_an_odd_submission_is_refused(engine: FakeEngine, inputs: Path, mode: int, links: int, reason: str) -> None:
+    engine.mode, engine.links = mode, links
+    result = run(engine, inputs)
+    assert (result.submission_state, result.submission_reason) == ("refused", reason)
+
+
+def test_empty_and_missing_submissions(engine: FakeEngine, inputs: Path) -> None:
+    engine.submission = b""
+    assert run(engine, inputs).submission_state == "ok"
+    engine.submission = None
+    assert run(engine, inputs).submission_state == "missing"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (None, None),
+        (None, b"sh: 1: stat: not found\n"),
+        (b"id", b"81a4 1\n"),
+        (b"id", b"\xff x y\n"),
+        (b"id", b"81a4 1 5\n"),
+    ],
+)
+def test_a_holder_that_does_not_answer_is_no_result(
+    engine: FakeEngine, inputs: Path, answer: tuple[bytes | None, bytes | None]
+) -> None:
+    engine.exec_start = lambda exec_id, demux: answer  # type: ignore[method-assign]
+    with pytest.raises(InfraError, match=r"no answer about the submission|cut short"):
+        run(engine, inputs)
+    assert nothing_stays(engine)
+
+
+def test_a_full_disk_of_the_worker_is_typed(engine: FakeEngine, inputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(docker_places, "job_folder", full)
+    with pytest.raises(InfraError, match="host failed"):
         run(engine, inputs)
     assert nothing_stays(engine)
 
@@ -236,15 +283,3 @@ def test_unknown_runtime_is_the_users_to_mend(engine: FakeEngine) -> None:
     config = CONFIG.model_copy(update={"runtime": "runsc"})
     with pytest.raises(MlrlError, match="no runtime 'runsc'"):
         DockerSandbox(config, "faults", {}, client=engine)
-
-
-@UNHURRIED
-@given(st.lists(st.binary(max_size=700), max_size=8), st.integers(0, 4000))
-def test_the_archive_reader_never_fails_otherwise(chunks: list[bytes], cap: int) -> None:
-    try:
-        found = read_member(iter(chunks), cap)
-    except InfraError:
-        return
-    assert isinstance(found, (bytes, Submission))
-    if isinstance(found, bytes):
-        assert len(found) <= cap

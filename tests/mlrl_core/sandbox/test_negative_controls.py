@@ -14,7 +14,7 @@ from mlrl_core.config.environment import SandboxConfig
 from mlrl_core.errors import MlrlError
 from mlrl_core.sandbox import bubblewrap
 from mlrl_core.sandbox.bubblewrap import BubblewrapSandbox
-from mlrl_core.sandbox.local import Launch
+from mlrl_core.sandbox.local_run import Launch
 from mlrl_core.sandbox.preflight import run_canaries
 from mlrl_core.sandbox.slots import Slot
 from tests.mlrl_core.sandbox.conftest import PROGRAM_LIMITS, unavailable

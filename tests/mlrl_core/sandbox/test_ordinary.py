@@ -13,7 +13,7 @@ import pytest
 
 from mlrl_core.config.environment import SandboxConfig
 from tests.mlrl_core.sandbox.conftest import Opener
-from tests.mlrl_core.sandbox.ordinary import IMAGE_ONLY, TABULAR, TORCH, source
+from tests.mlrl_core.sandbox.ordinary import FULL, IMAGE_ONLY, TABULAR, TORCH, source
 
 DEFAULTS = SandboxConfig()
 ROWS = 100_000
@@ -40,12 +40,15 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     return folder
 
 
-def check(backend: str, body: str, tables: Path, open_for_tests: Opener, tmp_path: Path) -> None:
+def check(
+    backend: str, body: str, tables: Path, open_for_tests: Opener, tmp_path: Path, image: str = DEFAULTS.image
+) -> None:
     memory = min(DEFAULTS.memory_mb, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // (1 << 20) - 2048)
     sandbox = open_for_tests(
         backend,
         **{name: getattr(DEFAULTS, name) for name in ("time_limit_s", "pids", "nofile", "out_mb", "tmp_mb", "shm_mb")},
         memory_mb=memory,
+        image=image,
     )
     result = sandbox.run(source(body), tables, collect_to=tmp_path / "submission.csv")
     assert (result.status, result.submission_state) == ("ok", "ok"), result.stderr.tail[-2000:]
@@ -63,9 +66,12 @@ def test_in_bubblewrap(name: str, tables: Path, open_for_tests: Opener, tmp_path
     check("bubblewrap", TABULAR[name], tables, open_for_tests, tmp_path)
 
 
-@pytest.mark.parametrize("name", sorted(TORCH))
+SLOW_TORCH = ["torch_filter_and_threads", "torch_shares_tensors_between_processes"]
+
+
+@pytest.mark.parametrize("name", [*TORCH, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW_TORCH)])
 def test_torch_in_bubblewrap(name: str, tables: Path, open_for_tests: Opener, tmp_path: Path) -> None:
-    check("bubblewrap", TORCH[name], tables, open_for_tests, tmp_path)
+    check("bubblewrap", {**TORCH, **FULL}[name], tables, open_for_tests, tmp_path)
 
 
 @pytest.mark.slow

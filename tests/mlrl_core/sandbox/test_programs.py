@@ -12,7 +12,7 @@ from mlrl_core.sandbox import Sandbox
 from mlrl_core.sandbox.host import FIRST_UID
 from mlrl_core.sandbox.output import capture_text
 from tests.mlrl_core.sandbox.conftest import PROGRAM_LIMITS, Opener
-from tests.mlrl_core.sandbox.expectations import PROGRAMS, Program, broken_promises, programs, stretch
+from tests.mlrl_core.sandbox.expectations import PROGRAMS, Program, broken_promises, limit_of, programs, stretch
 from tests.mlrl_core.sandbox.world import ANSWERS, SECRET, World
 
 ALL = {program.name: program for program in programs()}
@@ -20,8 +20,6 @@ ALL = {program.name: program for program in programs()}
 NEEDS_NAMESPACES = {"contain_fd_exhaust", "contain_network", "contain_socket_families", "contain_proc_env"}
 NEEDS_NAMESPACES |= {"contain_engine_socket", "contain_gpu_devices", "life_hold_stdout"}
 UNCONTAINED = [name for name, program in ALL.items() if not program.guarded and name not in NEEDS_NAMESPACES]
-# `wall=limit` holds for any limit; a short one keeps the suite short.
-SHORT_LIMIT_S = 2.0
 # Every program in every backend; in docker those that could differ from bubblewrap come first, the rest is slow.
 IN_DOCKER_FIRST = {name for name in ALL if name.startswith("contain_")}
 IN_DOCKER_FIRST |= {"life_ok", "life_error", "life_close_stdout", "life_exit_127", "life_hold_stdout"}
@@ -37,8 +35,7 @@ CASES += [("fake", name) for name in ALL]
 def sandbox_for(
     program: Program, backend: str, world: World, open_for_tests: Opener, stretched: int
 ) -> tuple[Sandbox, float]:
-    limit = SHORT_LIMIT_S if program.promises.get("wall") == "limit" else PROGRAM_LIMITS.time_limit_s
-    limit *= stretched
+    limit = limit_of(program, PROGRAM_LIMITS.time_limit_s) * stretched
     return open_for_tests(backend, env=world.env, time_limit_s=limit), limit
 
 

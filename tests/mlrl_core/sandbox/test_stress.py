@@ -18,6 +18,7 @@ from mlrl_core.errors import InfraError
 from mlrl_core.records import ExecutionStatus
 from mlrl_core.sandbox.helper.linux import descendants_of
 from tests.mlrl_core.sandbox.conftest import Opener
+from tests.mlrl_core.sandbox.expectations import stretch
 from tests.mlrl_core.sandbox.world import World
 
 SOURCES = {
@@ -54,6 +55,7 @@ def storm(backend: str, runs: int, world: World, open_for_tests: Opener, tmp_pat
             seen[result.status] += 1
             assert result.status in ExecutionStatus.__args__  # type: ignore[attr-defined]
             expected = SOURCES[source].split("|") + (["cancelled"] if cancel_after else [])
+            expected += ["timeout"] if stretch() > 1 else []  # a second is short on a busy machine
             if backend == "docker":  # nobody kills its processes here
                 assert result.status in expected, (source, result)
         except InfraError:
@@ -88,6 +90,7 @@ def test_a_short_storm_in_bubblewrap(world: World, open_for_tests: Opener, tmp_p
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)  # two minutes under bubblewrap; docker starts containers one a core, for 5 to 20
 @pytest.mark.parametrize("backend", ["bubblewrap", "docker", "process"])
 @pytest.mark.usefixtures("nothing_left")
 def test_a_thousand_runs(backend: str, world: World, open_for_tests: Opener, tmp_path: Path) -> None:

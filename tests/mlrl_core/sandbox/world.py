@@ -4,6 +4,7 @@ it must not kill; and the state of the host that must be the same afterwards."""
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from mlrl_core.sandbox.helper.cgroups import PREFIX
 from mlrl_core.sandbox.helper.linux import descendants_of
+from mlrl_core.sandbox.owners import owner_name
 
 SECRET = "MLRL-PARENT-" + "SECRET-TOKEN"
 ANSWERS = "MLRL-PRIVATE-" + "ANSWERS-TOKEN"
@@ -89,16 +91,19 @@ def host_state(inputs: Path) -> dict[str, object]:
     return {
         "sysctls": {name: Path("/proc/sys", name).read_text() for name in _SYSCTLS},
         "inputs": {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in inputs.iterdir()},
-        "mounts": sorted(line for line in Path("/proc/self/mounts").read_text().splitlines() if not _of_engine(line)),
+        "mounts": sorted(line for line in Path("/proc/self/mounts").read_text().splitlines() if not _of_others(line)),
         # names that programs try to create outside; other files may come and go while the tests run
         "working folder": sorted(name for name in os.listdir(".") if "mlrl-" in name or name.startswith("submission")),
         "root": sorted(os.listdir("/")),
     }
 
 
-def _of_engine(mount: str) -> bool:
-    """A private engine's own folder (it may be started between two looks)."""
-    return mount.split()[1].endswith("/root") and "docker" not in mount.split()[0]
+def _of_others(mount: str) -> bool:
+    """An engine's own (it may be started between two looks), or of another worker that runs at the same time."""
+    target = mount.split()[1]
+    engines = target.endswith("/root") and "docker" not in mount.split()[0]
+    instance = re.search(r"/instances/(\d+-\d+)-", target)
+    return engines or "/overlay2/" in target or (instance is not None and instance[1] != owner_name())
 
 
 def own_processes(uids: range) -> list[str]:

@@ -13,7 +13,7 @@ from mlrl_core.config import load_config
 from mlrl_core.errors import InfraError, MlrlError
 from mlrl_core.generation.vllm import environment, process
 from mlrl_core.generation.vllm.adapters import served_rank
-from mlrl_core.generation.vllm.process import check_servers
+from mlrl_core.generation.vllm.server import check_servers
 from mlrl_core.nano.shipped import shipped_dir
 
 
@@ -103,7 +103,8 @@ def test_servers_are_checked_before_a_run_begins(tmp_path: Path, monkeypatch: py
     vllm = "generation.backend=vllm"
     with pytest.raises(MlrlError, match="make vllm"):
         check_servers(load_config("nano", [vllm]))
-    check_servers(load_config("nano", [vllm, 'generation.servers=["http://127.0.0.1:1"]']))
+    with pytest.raises(MlrlError, match=r"127\.0\.0\.1:1 does not answer"):
+        check_servers(load_config("nano", [vllm, 'generation.servers=["http://127.0.0.1:1"]']))
     python = f"generation.python={sys.executable}"
     check_servers(load_config("nano", [vllm, python]))
     with socket.socket() as taken:

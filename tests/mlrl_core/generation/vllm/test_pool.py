@@ -77,11 +77,8 @@ def together(pool: ServerPool, count: int, model: str = "base") -> list[Completi
 def test_all_are_in_flight_up_to_the_bound_over_all_servers(house: _House) -> None:
     first, second = house.server(), house.server()
     first.delay_s = second.delay_s = 0.2
-    began = time.monotonic()
     assert len(together(house.pool(first, second, bound=4), 16)) == 16
     assert (first.most_active, second.most_active) == (4, 4)
-    assert len(first.served) == len(second.served) == 8
-    assert time.monotonic() - began < 1.5  # two rounds of .2 s
 
 
 @pytest.mark.parametrize("fault", ["error", "poisoned", "garbage"])
