@@ -63,13 +63,13 @@ def test_a_failed_pass_is_repeated_by_the_next_task_that_asks() -> None:
 
 
 def test_waiting_ends_at_the_deadline_and_at_once_when_stopped() -> None:
-    sampler = WaveSampler(_Agent(1.5), lambda: False, 0.3)
+    sampler = WaveSampler(_Agent(4), lambda: False, 0.3)
     began = time.monotonic()
     for slot in (0, 1):
         with pytest.raises(InfraError, match="not sampled within"):
             sampler.solution(1, 0, FOUR, solution_id_of(1, slot))
-    assert time.monotonic() - began < 1
-    sampler.close(5)
+    assert time.monotonic() - began < 3
+    sampler.close(20)
     assert sampler.solution(1, 0, FOUR, solution_id_of(1, 1)).slot == 1  # it came too late, not never
     with pytest.raises(Interrupted):
         WaveSampler(_Agent(), lambda: True, 10).solution(1, 0, FOUR, solution_id_of(1, 0))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -65,13 +66,24 @@ def kill(worker: subprocess.Popen[bytes]) -> None:
         worker.stdout.close()
 
 
+def wait_until(holds: Callable[[], object], patience_s: float) -> None:
+    """Return when it holds, or when the patience is over: what must hold by then is the caller's to assert."""
+    end = time.monotonic() + patience_s
+    while not holds() and time.monotonic() < end:
+        time.sleep(0.05)
+
+
 def wait_for_family(pid: int, size: int) -> list[int]:
     """The processes below ``pid`` when there are at least ``size``."""
-    end = time.monotonic() + 30
-    while len(family := descendants_of(pid)) < size:
-        assert time.monotonic() < end, f"only {len(family)} processes started"
-        time.sleep(0.05)
+    wait_until(lambda: len(descendants_of(pid)) >= size, 30)
+    family = descendants_of(pid)
+    assert len(family) >= size, f"only {len(family)} processes started"
     return family
+
+
+def alive(pids: list[int]) -> list[int]:
+    """Those that are still there."""
+    return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
 @pytest.mark.parametrize(
@@ -86,10 +98,8 @@ def test_nothing_outlives_a_killed_worker(
     family = wait_for_family(worker.pid, 3)  # helper, program, its child
     groups = [name for name in own_groups() if any(f"{PREFIX}{pid}-" in name for pid in family)]
     kill(worker)
-    end = time.monotonic() + 10
-    while any(Path(f"/proc/{pid}").exists() for pid in family) and time.monotonic() < end:
-        time.sleep(0.05)
-    assert [pid for pid in family if Path(f"/proc/{pid}").exists()] == []
+    wait_until(lambda: not alive(family), 10)
+    assert alive(family) == []
     assert [name for name in groups if Path("/sys/fs/cgroup", name).exists()] == []
 
 
@@ -115,10 +125,8 @@ def test_a_killed_helper_is_an_infrastructure_error(world: World, open_for_tests
     os.kill(helper, signal.SIGKILL)
     thread.join(10)
     assert failure, "the run did not notice"
-    end = time.monotonic() + 5
-    while any(Path(f"/proc/{pid}").exists() for pid in family) and time.monotonic() < end:
-        time.sleep(0.05)
-    assert [pid for pid in family if Path(f"/proc/{pid}").exists()] == []
+    wait_until(lambda: not alive(family), 5)
+    assert alive(family) == []
     assert set(descendants_of(os.getpid())) <= before
     assert [name for name in groups if Path("/sys/fs/cgroup", name).exists()] == []
     result = sandbox.run("print('next')", world.inputs, collect_to=tmp_path / "b")  # a new helper takes over
@@ -148,9 +156,7 @@ def test_docker_container_of_a_killed_worker_is_swept(
     worker = start_worker("docker", engine, world, tmp_path)
     client = docker.DockerClient(base_url=engine)
     wanted = {"label": ["mlrl.run=killed"], "status": ["running"]}
-    end = time.monotonic() + 20
-    while not client.api.containers(filters=wanted) and time.monotonic() < end:
-        time.sleep(0.1)
+    wait_until(lambda: client.api.containers(filters=wanted), 20)
     kill(worker)
     assert client.api.containers(filters=wanted), "the container ended by itself: nothing to sweep"
     swept = sweep(engine)
@@ -176,14 +182,10 @@ def test_the_holder_of_a_volume_ends_with_its_worker(
         found = client.api.containers(filters={"label": ["mlrl.run=killed"], "status": ["running"]})
         return sorted(name for each in found for name in each["Names"])
 
-    end = time.monotonic() + 30
-    while len(running()) < 2 and time.monotonic() < end:
-        time.sleep(0.1)
+    wait_until(lambda: len(running()) >= 2, 30)
     assert [name.endswith("-hold") for name in running()] == [False, True]
     kill(worker)
-    end = time.monotonic() + 15
-    while any(name.endswith("-hold") for name in running()) and time.monotonic() < end:
-        time.sleep(0.1)
+    wait_until(lambda: not any(name.endswith("-hold") for name in running()), 15)
     assert [name.endswith("-hold") for name in running()] == [False]
     swept = sweep(engine)
     assert (swept.problems, len(swept.containers)) == ([], 2)
@@ -235,14 +237,11 @@ def test_a_container_ends_by_itself_when_its_worker_was_killed(
     worker = start_worker("docker", engine, world, tmp_path, program, limit_s)
     client = docker.DockerClient(base_url=engine)
     mine = {"label": ["mlrl.run=killed"]}
-    end = time.monotonic() + 20
-    while not client.api.containers(filters=mine | {"status": ["running"]}) and time.monotonic() < end:
-        time.sleep(0.05)
+    wait_until(lambda: client.api.containers(filters=mine | {"status": ["running"]}), 20)
     began = time.monotonic()
     kill(worker)
     running = client.api.containers(filters=mine)
-    while client.api.containers(filters=mine) and time.monotonic() < began + 2 * (limit_s + 30):
-        time.sleep(0.2)
+    wait_until(lambda: not client.api.containers(filters=mine), 2 * (limit_s + 30))
     lasted = time.monotonic() - began
     assert len(running) == 1
     assert 10 < lasted < limit_s + 30
