@@ -75,12 +75,17 @@ class HostTmpfs:
 
 
 class EngineVolume:
-    """A tmpfs volume of the engine, kept alive by a small holder container from which the file is read."""
+    """A tmpfs volume of the engine, kept alive by a small holder container from which the file is read.
+
+    The holder reads its standard input, which the engine closes when this process is gone, however it went; the time
+    limit is for an engine that does not hear of that.
+    """
 
     def __init__(self, client: Any, image: str, name: str, limits: Limits, uid: int, labels: dict[str, str]) -> None:
         import docker
 
         self._client, self._name, self._holder = client, name, ""
+        self._lifeline: Any = None
         inodes = max(limits.out // MIB * 128, 1024)
         options = f"size={limits.out},nr_inodes={inodes},uid={uid},gid={uid},mode=0700,nosuid,nodev,noexec"
         with engine_errors("making the output volume"):
@@ -105,12 +110,14 @@ class EngineVolume:
                 self._holder = f"{name}-hold"  # a create that fails may have made it all the same
                 client.api.create_container(
                     image,
-                    ["sleep", lifetime],
+                    ["timeout", lifetime, "cat"],
                     user=f"{uid}:{uid}",
+                    stdin_open=True,  # docker-py then closes it with the first client that leaves
                     host_config=host,
                     labels=labels,
                     name=f"{name}-hold",
                 )["Id"]
+                self._lifeline = client.api.attach_socket(self._holder, params={"stdin": 1, "stream": 1})
                 client.api.start(self._holder)
         except InfraError:
             self.remove()
@@ -148,6 +155,8 @@ class EngineVolume:
     def remove(self) -> None:
         import docker
 
+        if self._lifeline is not None:
+            self._lifeline.close()
         with engine_errors("removing the output volume"):
             for call, name in (
                 (lambda n: self._client.api.remove_container(n, force=True, v=True), self._holder),

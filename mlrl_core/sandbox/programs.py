@@ -14,7 +14,7 @@ SOLUTION = f"{JOB}/solution.py"
 PYTHON_FLAGS = ("-I", "-u", "-B", "-X", "utf8")
 # The shell says that the sandbox stands, then becomes the interpreter: the cheapest honest start line.
 ANNOUNCE = ("/bin/sh", "-c", 'printf "\\001MLRL-START\\n"; unset PWD OLDPWD SHLVL; exec "$@"', "sh")
-WATCHDOG_MARGIN_S = 30
+WATCHDOG_MARGIN_S = 20
 
 
 def watchdog(limit_s: float) -> tuple[str, ...]:

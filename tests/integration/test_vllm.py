@@ -180,7 +180,7 @@ def test_the_base_model_is_itself_beside_adapters_in_every_slot(
     expected = fakes.log_probs(backbone, ids[:1], ids[1:], 1.0)
     with ThreadPoolExecutor(SLOTS) as threads:
         others = [
-            threads.submit(client.complete, name, (2, 3), max_tokens=900, temperature=1.0, deadline_s=120)
+            threads.submit(client.complete, name, (2, 3), max_tokens=400, temperature=1.0, deadline_s=120)
             for name in names
         ]
         found = [client.canary("base", ids) for _ in range(5)]

@@ -148,7 +148,9 @@ def main() -> None:
     write_list()
     for name in ("/in", "/job", "/out"):
         Path(name).mkdir(exist_ok=True)
-    Path("/etc/resolv.conf").unlink(missing_ok=True)
+    names = Path("/etc/resolv.conf")
+    if not os.path.ismount(names):  # `docker build` mounts its own there, which is no part of the image
+        names.unlink(missing_ok=True)
     MARK.unlink()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import threading
 import time
 from collections.abc import Iterator
@@ -78,6 +79,13 @@ class FakeEngine:
     def attach(self, name: str, **_: Any) -> Iterator[tuple[bytes | None, bytes | None]]:
         self._call("attach")
         return self._stream(name)
+
+    def attach_socket(self, name: str, params: dict[str, int]) -> io.BytesIO:
+        self._call("attach_socket")
+        assert name.endswith("-hold")
+        assert params["stdin"]
+        assert not self.containers[name]["started"], "it could end before anybody holds it"
+        return io.BytesIO()
 
     def _stream(self, name: str) -> Iterator[tuple[bytes | None, bytes | None]]:
         container = self.containers[name]

@@ -68,7 +68,9 @@ def test_good_run(engine: FakeEngine, inputs: Path) -> None:
     assert nothing_stays(engine)
 
 
-@pytest.mark.parametrize("call", ["create", "attach", "start", "create_volume", "hold", "exec_create", "exec_start"])
+@pytest.mark.parametrize(
+    "call", ["create", "attach", "start", "create_volume", "hold", "attach_socket", "exec_create", "exec_start"]
+)
 @pytest.mark.parametrize("fault", TRANSPORT, ids=lambda fault: type(fault).__name__)
 def test_a_call_that_fails_before_the_result(engine: FakeEngine, inputs: Path, call: str, fault: BaseException) -> None:
     engine.faults[call] = [fault]
