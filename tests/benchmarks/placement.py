@@ -40,7 +40,7 @@ from tests.mlrl_core.instrumentation.marked import Marked, marked_programs, plac
 from tests.mlrl_core.instrumentation.scripted import MarkedLines
 from tests.mlrl_core.instrumentation.varied import run_program, varied_programs, write_inputs
 
-_MAX_TOKENS = 2500
+_MAX_TOKENS = 512  # more than any of these programs has
 
 
 @dataclass
