@@ -4,6 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from mlrl_core.instrumentation.frozen import Question
+
+
+def choose_answers(
+    prompt: Sequence[int],
+    questions: Sequence[Question],
+    encode: Callable[[str], list[int]],
+    pick: Callable[[list[int], Sequence[int]], int],
+) -> list[int]:
+    """See ``FrozenModel.choose``. ``prompt``: the ids of the instruction; ``pick`` gets all ids before the next token,
+    and the tokens that it may be (ascending, two or more), and returns one of those."""
+    answer = ""
+    chosen: list[int] = []
+    for start, choices in questions:
+        before = [*prompt, *encode(answer + start)]
+        options = [encode(choice) for choice in choices]
+        chosen.append(choose_by_tokens(options, lambda begun, allowed, ids=before: pick([*ids, *begun], allowed)))  # type: ignore[misc]
+        answer += start + choices[chosen[-1]]
+    return chosen
+
 
 def choose_by_tokens(options: Sequence[Sequence[int]], pick: Callable[[Sequence[int], Sequence[int]], int]) -> int:
     """The index of the option that a model prefers, token by token.

@@ -12,13 +12,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
 from mlrl_core.agent.encoding import chat_prompt_ids, neutralised
 from mlrl_core.errors import InfraError
-from mlrl_core.generation.choosing import choose_by_tokens
-from mlrl_core.instrumentation.frozen import FrozenModelError
+from mlrl_core.generation.choosing import choose_answers
+from mlrl_core.instrumentation.frozen import FrozenModelError, Question
 
 
 class TransformersModel:
-    """Greedy answers of the model in ``model_dir``, without any adapter. One question at a time: the others wait, at
-    most ``wait_s`` seconds."""
+    """Greedy answers of the model in ``model_dir``, without any adapter. One call at a time: the others wait, at most
+    ``wait_s`` seconds."""
 
     def __init__(self, model_dir: Path, dtype: str, wait_s: float = 600.0) -> None:
         self._model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=getattr(torch, dtype)).eval()
@@ -30,23 +30,21 @@ class TransformersModel:
         self._ids: list[int] = []  # what the cache holds
         self._cache = DynamicCache(config=self._model.config)
 
-    def choose(self, instruction: str, start: str, choices: Sequence[str]) -> int:
-        """See ``FrozenModel.choose``. Raises FrozenModelError when the question is too long, InfraError when the model
-        is busy for too long."""
-        options = [self._encode(choice) for choice in choices]
-        prompt = self._prompt(instruction, start)
-        self._check(len(prompt) + max(map(len, options)))
+    def choose(self, instruction: str, questions: Sequence[Question]) -> list[int]:
+        """See ``FrozenModel.choose``. All questions in one turn: what they share is read once. Raises FrozenModelError
+        when they are too long, InfraError when the model is busy for too long."""
 
-        def pick(begun: Sequence[int], allowed: Sequence[int]) -> int:
-            logits = self._next_logits([*prompt, *begun])
-            return allowed[int(logits[list(allowed)].argmax())]
+        def pick(ids: list[int], allowed: Sequence[int]) -> int:
+            self._check(len(ids) + 1)
+            return allowed[int(self._next_logits(ids)[list(allowed)].argmax())]
 
+        prompt = chat_prompt_ids(self._tokenizer, instruction)
         with self._turn(), torch.inference_mode():
-            return choose_by_tokens(options, pick)
+            return choose_answers(prompt, questions, self._encode, pick)
 
     def complete(self, instruction: str, start: str, max_tokens: int) -> tuple[str, bool]:
         """See ``FrozenModel.complete``. Raises as ``choose`` does."""
-        prompt = self._prompt(instruction, start)
+        prompt = [*chat_prompt_ids(self._tokenizer, instruction), *self._encode(start)]
         self._check(len(prompt) + 1)
         answer: list[int] = []
         ended = False
@@ -59,9 +57,6 @@ class TransformersModel:
                     break
                 answer.append(token)
         return str(self._tokenizer.decode(answer, skip_special_tokens=True)), ended
-
-    def _prompt(self, instruction: str, start: str) -> list[int]:
-        return [*chat_prompt_ids(self._tokenizer, instruction), *self._encode(start)]
 
     def _encode(self, text: str) -> list[int]:
         return list(self._tokenizer(neutralised(self._tokenizer, text), add_special_tokens=False)["input_ids"])

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+Question = tuple[str, Sequence[str]]  # how its part of the answer begins, and the choices to go on with
+
 
 class FrozenModelError(Exception):
     """The model can't answer this (the prompt is too long for it, say): the program falls back, nothing is retried."""
@@ -14,10 +16,11 @@ class FrozenModelError(Exception):
 class FrozenModel(Protocol):
     """A language model at temperature 0. The same arguments always give the same answer; callable from any thread."""
 
-    def choose(self, instruction: str, start: str, choices: Sequence[str]) -> int:
-        """Index of the choice that the model goes on with, decoded greedily among the ``choices`` alone.
+    def choose(self, instruction: str, questions: Sequence[Question]) -> list[int]:
+        """For each question the index of the choice that the model goes on with, decoded greedily among its choices.
 
-        ``instruction`` is the user's turn and ``start`` the beginning of the answer.
+        ``instruction`` is the user's turn. Before each choice the answer holds all earlier questions with what was
+        chosen, and the beginning of this one.
         """
         ...
 

@@ -117,20 +117,20 @@ def places_by_lines(code: str, tree: ast.Module, model: FrozenModel) -> dict[str
     """The place of each milestone that the model sees in the program. Raises FrozenModelError as the model does."""
     lines = _LINE_END.split(code)
     candidates, last_imports = candidates_of(tree), closing_imports(tree)
-    instruction = _instruction(lines)
-    answer = ""
-    places: dict[str, Place] = {}
-    for label in MILESTONES:
-        # Of lines that read the same the last: what is done again is complete only then.
-        offered = {
+    # Of lines that read the same the last: what is done again is complete only then.
+    offered = {
+        label: {
             f" {lines[each.line - 1].strip()[:_LINE_CHARS]}\n": each
             for each in candidates
             if can_hold(each, label, last_imports)
         }
-        choices = [*offered, _NONE]
-        chosen = choices[model.choose(instruction, f"{answer}{label}:", choices)] if offered else _NONE
-        answer += f"{label}:{chosen}"
-        if candidate := offered.get(chosen):
+        for label in MILESTONES
+    }
+    questions = [(f"{label}:", [*offered[label], _NONE]) for label in MILESTONES]
+    answers = model.choose(_instruction(lines), questions)
+    places: dict[str, Place] = {}
+    for label, (_, choices), chosen in zip(MILESTONES, questions, answers, strict=True):
+        if candidate := offered[label].get(choices[chosen]):
             places[label] = Place(candidate.statement, candidate.variable if label in VALUED else None)
     return places
 

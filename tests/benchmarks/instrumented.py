@@ -25,8 +25,8 @@ from tests.benchmarks.acceptance import is_finished, train
 def waits(rows: Sequence[Experience]) -> dict[str, float]:
     """Seconds from a response to its place in the sandbox's queue (the instrumenter's, waiting for it included), and
     during how many of those some other program of the wave ran."""
-    at_model = [(row.generated_at, row.queued_at, row.solution_id) for row in rows if row.queued_at]
-    running = [(row.started_at, row.finished_at, row.solution_id) for row in rows if row.started_at]
+    at_model = [(row.generated_at, row.queued_at, row.solution.solution_id) for row in rows if row.queued_at]
+    running = [(row.started_at, row.finished_at, row.solution.solution_id) for row in rows if row.started_at]
     total = sum(end - begin for begin, end, _ in at_model)
     beside = sum(
         _covered(begin, end, [(a, b) for a, b, other in running if other != name]) for begin, end, name in at_model

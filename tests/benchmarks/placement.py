@@ -29,6 +29,7 @@ from typing import Any
 from mlrl_core.cache import cache_dir
 from mlrl_core.generation.frozen import TransformersModel
 from mlrl_core.instrumentation import MILESTONES, FrozenModel, FrozenModelError, Inserter, Place, instrument, new_nonce
+from mlrl_core.instrumentation.frozen import Question
 from mlrl_core.instrumentation.lm_lines import places_by_lines
 from mlrl_core.instrumentation.lm_rewrite import places_by_rewriting
 from mlrl_core.instrumentation.placement import place_milestones
@@ -39,7 +40,7 @@ from tests.mlrl_core.instrumentation.marked import Marked, marked_programs, plac
 from tests.mlrl_core.instrumentation.scripted import MarkedLines
 from tests.mlrl_core.instrumentation.varied import run_program, varied_programs, write_inputs
 
-_MAX_TOKENS = 2500
+_MAX_TOKENS = 512  # more than any of these programs has
 
 
 @dataclass
@@ -51,8 +52,8 @@ class Timed:
     cpu_s: float = 0.0
     own_cpu_s: float = 0.0
 
-    def choose(self, instruction: str, start: str, choices: Sequence[str]) -> int:
-        return self._timed(lambda: self.model.choose(instruction, start, choices))
+    def choose(self, instruction: str, questions: Sequence[Question]) -> list[int]:
+        return self._timed(lambda: self.model.choose(instruction, questions))
 
     def complete(self, instruction: str, start: str, max_tokens: int) -> tuple[str, bool]:
         return self._timed(lambda: self.model.complete(instruction, start, max_tokens))

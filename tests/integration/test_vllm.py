@@ -200,10 +200,11 @@ def test_the_base_model_answers_as_it_does_in_this_process(
     there = ServedFrozenModel(generator.pool, versions[0])
     choices = ["1", "12", "x = 3", "return"]
     for question in ("pick a line", "another", "and one more"):
-        assert there.choose(question, "line ", choices) == here.choose(question, "line ", choices)
+        questions = [("line ", choices), (", or ", choices)]
+        assert there.choose(question, questions) == here.choose(question, questions)
         assert there.complete(question, "go:", 12) == here.complete(question, "go:", 12)
     with pytest.raises(FrozenModelError):
-        there.choose("word " * 2000, "", choices)
+        there.choose("word " * 2000, [("", choices)])
 
 
 def test_a_server_by_url_is_checked_and_left_running(

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mlrl_core.agent.encoding import chat_prompt_ids, load_tokenizer, neutralised
-from mlrl_core.generation.choosing import choose_by_tokens
+from mlrl_core.generation.choosing import choose_answers
 from mlrl_core.generation.vllm.client import BASE, Completion
 from mlrl_core.generation.vllm.pool import ServerPool
 from mlrl_core.generation.vllm.server import Server
-from mlrl_core.instrumentation.frozen import FrozenModelError
+from mlrl_core.instrumentation.frozen import FrozenModelError, Question
 
 
 class ServedFrozenModel:
@@ -26,17 +26,18 @@ class ServedFrozenModel:
         self._deadline_s = deadline_s
         self._tokenizer = load_tokenizer(backbone_dir)
 
-    def choose(self, instruction: str, start: str, choices: Sequence[str]) -> int:
-        """See ``FrozenModel.choose``. Raises FrozenModelError when the question is too long, InfraError when no server
-        answers."""
-        options = [self._encode(choice) for choice in choices]
-        prompt = self._prompt(instruction, start)
-        self._check(len(prompt) + max(map(len, options)))
-        return choose_by_tokens(options, lambda begun, allowed: self._ask([*prompt, *begun], 1, allowed).ids[0])
+    def choose(self, instruction: str, questions: Sequence[Question]) -> list[int]:
+        """See ``FrozenModel.choose``. Raises FrozenModelError when they are too long, InfraError without a server."""
+
+        def pick(ids: list[int], allowed: Sequence[int]) -> int:
+            self._check(len(ids) + 1)
+            return self._ask(ids, 1, allowed).ids[0]
+
+        return choose_answers(chat_prompt_ids(self._tokenizer, instruction), questions, self._encode, pick)
 
     def complete(self, instruction: str, start: str, max_tokens: int) -> tuple[str, bool]:
         """See ``FrozenModel.complete``. Raises as ``choose`` does."""
-        prompt = self._prompt(instruction, start)
+        prompt = [*chat_prompt_ids(self._tokenizer, instruction), *self._encode(start)]
         self._check(len(prompt) + 1)
         answer = self._ask(prompt, min(max_tokens, self._limit - len(prompt)), None)
         ended = answer.finish_reason == "stop"
@@ -50,9 +51,6 @@ class ServedFrozenModel:
             )
 
         return self._pool.call(ask, self._deadline_s)
-
-    def _prompt(self, instruction: str, start: str) -> list[int]:
-        return [*chat_prompt_ids(self._tokenizer, instruction), *self._encode(start)]
 
     def _encode(self, text: str) -> list[int]:
         return list(self._tokenizer(neutralised(self._tokenizer, text), add_special_tokens=False)["input_ids"])

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -65,13 +69,14 @@ def test_it_chooses_greedily_among_the_choices(model: TransformersModel) -> None
         choices = [f" {line}\n" for line in range(1, 3 + 9 * number)] + [" none\n"]
         for start in ("loaded data:", "trained model: 12\nx:"):
             instruction = f"program {number}\n" * (number + 1)
-            assert checked.choose(instruction, start, choices) == greedy_choice(model, instruction, start, choices)
+            first, second = checked.choose(instruction, [(start, choices), ("then:", choices)])
+            assert first == greedy_choice(model, instruction, start, choices)
+            assert second == greedy_choice(model, instruction, f"{start}{choices[first]}then:", choices)
 
 
 def test_one_choice_and_equal_choices(model: TransformersModel) -> None:
-    assert model.choose("a", "b", [" none\n"]) == 0
-    assert model.choose("a", "b", [" 1\n", " 1\n"]) == 0
-    assert model.choose("a", "b", ["x", "xyz"]) in (0, 1)
+    assert model.choose("a", [("b", [" none\n"]), ("c", [" 1\n", " 1\n"])]) == [0, 0]
+    assert model.choose("a", [("b", ["x", "xyz"])])[0] in (0, 1)
 
 
 def test_it_completes_greedily_and_says_whether_it_ended(model: TransformersModel) -> None:
@@ -87,7 +92,7 @@ def test_it_completes_greedily_and_says_whether_it_ended(model: TransformersMode
 
 def test_a_question_that_is_too_long_is_refused(model: TransformersModel) -> None:
     with pytest.raises(FrozenModelError, match="more than the model's 2048"):
-        model.choose("print(1)\n" * 3000, "x:", [" 1\n", " 2\n"])
+        model.choose("print(1)\n" * 3000, [("x:", [" 1\n", " 2\n"])])
     with pytest.raises(FrozenModelError):
         model.complete("print(1)\n" * 3000, "x:", 10)
 
@@ -96,6 +101,26 @@ def test_waiting_for_a_busy_model_ends(folder: Path) -> None:
     model = TransformersModel(folder, "float32", wait_s=0.05)
     with model._turn(), pytest.raises(InfraError, match="busy"):
         model.complete("a", "b", 1)
+
+
+def test_calls_do_not_interleave(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that took turns question by question would all end last, and each would be read again every time."""
+    model = TransformersModel(folder, "float32")
+    asked: list[int] = []
+    compute = model._next_logits
+
+    def noted(ids: list[int]) -> torch.Tensor:
+        asked.append(threading.get_ident())
+        time.sleep(0.005)  # the others get their chance
+        return compute(ids)
+
+    monkeypatch.setattr(model, "_next_logits", noted)
+    questions = [(f"{number}:", [" 1\n", " 2\n", " none\n"]) for number in range(5)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda number: model.choose(f"program {number}", questions), range(8)))
+    changes = sum(before != after for before, after in itertools.pairwise(asked))
+    assert len(asked) >= 40
+    assert changes < 8
 
 
 @pytest.mark.parametrize("inserter", ["lm_lines", "lm_rewrite"])

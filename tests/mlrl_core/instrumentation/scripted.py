@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from random import Random
 
+from mlrl_core.instrumentation.frozen import Question
 from mlrl_core.instrumentation.milestones import MILESTONES, VALUED
 
 
@@ -23,8 +24,8 @@ class RandomLines:
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
 
-    def choose(self, instruction: str, start: str, choices: Sequence[str]) -> int:
-        return self.rng.randrange(len(choices))
+    def choose(self, instruction: str, questions: Sequence[Question]) -> list[int]:
+        return [self.rng.randrange(len(choices)) for _, choices in questions]
 
     def complete(self, instruction: str, start: str, max_tokens: int) -> tuple[str, bool]:
         raise AssertionError("lm_lines asks for no text")
@@ -42,8 +43,10 @@ class MarkedLines:
         }
         self.wanted = {label: f" {lines[line - 1].strip()}\n" for label, line in assigned.items()}
 
-    def choose(self, instruction: str, start: str, choices: Sequence[str]) -> int:
-        label = start.rpartition("\n")[2].removesuffix(":")
+    def choose(self, instruction: str, questions: Sequence[Question]) -> list[int]:
+        return [self._chosen(start.removesuffix(":"), choices) for start, choices in questions]
+
+    def _chosen(self, label: str, choices: Sequence[str]) -> int:
         wanted = self.wanted.get(label, " none\n")
         return choices.index(wanted) if wanted in choices else len(choices) - 1
 
@@ -57,7 +60,7 @@ class Rewriter:
     def __init__(self, seed: int, spoil: bool = False) -> None:
         self.rng, self.spoil = Random(seed), spoil
 
-    def choose(self, instruction: str, start: str, choices: Sequence[str]) -> int:
+    def choose(self, instruction: str, questions: Sequence[Question]) -> list[int]:
         raise AssertionError("lm_rewrite offers no choices")
 
     def complete(self, instruction: str, start: str, max_tokens: int) -> tuple[str, bool]:

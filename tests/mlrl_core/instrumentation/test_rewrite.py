@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from mlrl_core.instrumentation import FrozenModelError, instrument
+from mlrl_core.instrumentation.frozen import Question
 
 NONCE = "#mlrl:0123456789abcdef:"
 CODE = """\
@@ -29,7 +30,7 @@ class Fixed:
     def __init__(self, text: str, ended: bool = True) -> None:
         self.text, self.ended = text, ended
 
-    def choose(self, instruction: str, start: str, choices: Sequence[str]) -> int:
+    def choose(self, instruction: str, questions: Sequence[Question]) -> list[int]:
         raise FrozenModelError("the prompt is too long")
 
     def complete(self, instruction: str, start: str, max_tokens: int) -> tuple[str, bool]:
