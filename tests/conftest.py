@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 from collections.abc import Generator, Iterator
-from pathlib import Path
 
 import pytest
 
-from mlrl_core.sandbox.helper.linux import descendants_of
+from tests import leftovers
 
 _FAILED = pytest.StashKey[bool]()
-
-
-def _children() -> set[int]:
-    """Those of this process itself: what a server of the session starts is the server's."""
-    me = os.getpid()
-    found = set()
-    for pid in descendants_of(me):
-        with contextlib.suppress(OSError):
-            if int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1]) == me:
-                found.add(pid)
-    return found
 
 
 @pytest.hookimpl(wrapper=True)
@@ -37,10 +22,8 @@ def pytest_runtest_makereport(
 
 @pytest.fixture(autouse=True)
 def _ends_what_a_failure_leaves(request: pytest.FixtureRequest) -> Iterator[None]:
-    before = _children()
+    before = leftovers.children()
     yield
     if request.node.stash.get(_FAILED, False):
-        for child in _children() - before:
-            for pid in [*descendants_of(child), child]:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        for child in leftovers.children() - before:
+            leftovers.end(child)

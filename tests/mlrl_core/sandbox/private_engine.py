@@ -16,6 +16,7 @@ from pathlib import Path
 
 from mlrl_core.sandbox.helper.linux import PR_SET_PDEATHSIG, set_process_flag, unmount
 from mlrl_core.sandbox.image.build import image_cache
+from tests.leftovers import KEPT
 
 
 def why_not() -> str:
@@ -70,6 +71,7 @@ def private_engine() -> Iterator[str]:
         start_new_session=True,  # a terminal's Ctrl-C is the tests' to handle
         preexec_fn=lambda: set_process_flag(PR_SET_PDEATHSIG, signal.SIGTERM),  # a killed test run leaves no engine
     )
+    KEPT.add(process.pid)
     try:
         import docker
 
