@@ -91,12 +91,14 @@ def evaluate(
 
 @app.command()
 def doctor(
-    profile: Annotated[str, typer.Option(help="Profile to check this machine for.")] = "nano", as_json: _Json = False
+    profile: Annotated[str, typer.Option(help="Profile or .toml file to check this machine for.")] = "nano",
+    overrides: Annotated[list[str] | None, typer.Option("--set", help="Configuration; repeatable.")] = None,
+    as_json: _Json = False,
 ) -> None:
     """Check that this machine can train: packages, sandbox, competition, stores, space."""
     from mlrl_core.commands.doctor import doctor as examine
 
-    raise typer.Exit(0 if examine(profile, as_json) else 1)
+    raise typer.Exit(0 if examine(profile, overrides or (), as_json) else 1)
 
 
 def _mount() -> None:

@@ -17,9 +17,9 @@ from mlrl_core.learner.versions import KEEP_EVERY, KEEP_STATES
 GB = 2**30
 _BYTES = {"float32": 4, "bfloat16": 2}
 _FP32 = 4
+_SLOTS = 3  # adapters that a server holds
 _CONTEXT_GB = 1.5  # of a CUDA process before anything is loaded
 _LOGIT_POSITIONS = 2048  # whose log-softmax is in memory at once, in fp32, about three times
-_SERVER_SHARE = 0.9  # of its GPU that a vLLM server takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +93,9 @@ _KNOWN = {
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """In GiB. ``learner`` is of each rank's device, ``server`` the least of each server's GPU, with room for 16
-    responses at once; ``disk`` is of one run's versions, without the model."""
+    """In GiB. ``learner`` is of each rank's device, ``server`` the least of each server's share of its GPU
+    (``generation.gpu_memory_share``), with room for 16 responses at once; ``disk`` is of one run's versions, without
+    the model."""
 
     model: float
     learner: float
@@ -123,8 +124,8 @@ def needs_of(config: RunConfig, shape: ModelShape) -> Needs:
     logits = 3 * min(tokens, _LOGIT_POSITIONS) * shape.vocabulary * _FP32
     learner = (sharded + gathered + activations + logits) / GB + _CONTEXT_GB
     context = config.prompt.max_tokens + config.sampling.max_new_tokens
-    served = weights + 3 * adapter * width + 16 * context * shape.kv_bytes_per_token
-    server = (served / GB + _CONTEXT_GB + 2) / _SERVER_SHARE
+    served = weights + _SLOTS * adapter * width + 16 * context * shape.kv_bytes_per_token
+    server = served / GB + _CONTEXT_GB + 2
     versions = config.steps + 1
     states = KEEP_STATES + math.ceil(versions / KEEP_EVERY)
     disk = (versions * adapter * _FP32 + states * 2 * adapter * 3 * _FP32) / GB

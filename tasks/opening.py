@@ -99,6 +99,7 @@ def open_resources(
             tracker=tracker,
             abort=abort,
             generation_metrics=generator.metrics,
+            serving=generator.serving,
             cancel=cancel,
             listener=listener,
         )

@@ -98,6 +98,7 @@ class Resources:
     tracker: Tracker
     abort: Callable[[], None]  # end the learner and every program now; callable twice, from any thread
     generation_metrics: Callable[[], dict[str, float]] = dict
+    serving: Callable[[int], int] = lambda version: version  # which is sampled where that one is asked for
     version_of: Callable[[int], int] = lambda wave: wave - 1  # which samples a wave
     cancel: threading.Event = field(default_factory=threading.Event)
     failed: threading.Event = field(default_factory=threading.Event)

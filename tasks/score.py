@@ -228,7 +228,7 @@ def _never_sampled(resources: Resources, solution_id: str, now: float) -> Soluti
         slot=slot,
         prompt_kind="improve" if before else "solve",
         parent_id=before,
-        policy_version=resources.version_of(wave),
+        policy_version=resources.serving(resources.version_of(wave)),
         seed=solution_seed(resources.config.seed, wave, slot),
         prompt_ids=(),
         response_ids=(),

@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import shlex
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,11 +26,12 @@ _PACKAGES = ("prefect", "mlflow", "torch", "transformers", "peft", "polars", "sc
 _FREE_GB = 5.0
 
 
-def doctor(profile: str, as_json: bool) -> bool:
-    """Run every check, print what was found, and return whether all passed."""
+def doctor(profile: str, overrides: Sequence[str], as_json: bool) -> bool:
+    """Run every check, print what was found, and return whether all passed. Raises MlrlError for a configuration that
+    is none."""
     from mlrl_core.config import load_config
 
-    config = load_config(profile)
+    config = load_config(profile, overrides)
     checks: dict[str, Callable[[RunConfig], str]] = {
         "packages": _packages,
         "processors and memory": _machine,
@@ -58,9 +60,13 @@ def doctor(profile: str, as_json: bool) -> bool:
         mark = "[green]ok[/green]" if each["ok"] else "[red]no[/red]"
         table.add_row(mark, str(each["check"]), str(each["detail"]).replace("[", r"\["))
     console.print(table)
+    command = shlex.join(
+        ["mlrl", "train", "--profile", profile, *(part for each in overrides for part in ("--set", each))]
+    )
     console.print(
-        f"next: mlrl train --profile {profile}" if healthy else "mend what says no, then run `mlrl doctor` again",
+        f"next: {command}" if healthy else "mend what says no, then run `mlrl doctor` again",
         markup=False,
+        soft_wrap=True,
     )
     return healthy
 
@@ -78,16 +84,14 @@ def _packages(config: RunConfig) -> str:
 def _machine(config: RunConfig) -> str:
     import psutil
 
+    from mlrl_core.sandbox.host import slot_count
+
     cores, memory = len(os.sched_getaffinity(0)), psutil.virtual_memory()
-    slots = config.sandbox.slots or cores
     fitting = propose_slots(config, cores, memory.total / 2**20)
-    needed_gb = slots * config.sandbox.memory_mb / 1024
-    if needed_gb > memory.total / 2**30:
-        more = "" if fitting * config.sandbox.memory_mb < memory.total / 2**20 else ", sandbox.memory_mb lower"
-        raise MlrlError(
-            f"{slots} execution slots of {config.sandbox.memory_mb} MB need {needed_gb:.0f} GB, "
-            f"this machine has {memory.total / 2**30:.0f} GB and {cores} cores: set sandbox.slots={fitting}{more}"
-        )
+    try:
+        slots = slot_count(config.sandbox.slots, config.sandbox.cpus, config.sandbox.memory_mb << 20)
+    except MlrlError as error:
+        raise MlrlError(f"{error}; for {cores} cores and this memory sandbox.slots={fitting}") from None
     shape = shape_of(config)
     if config.learner.device == "cpu" and shape:
         learner_gb = config.learner.ranks * needs_of(config, shape).learner
@@ -96,7 +100,10 @@ def _machine(config: RunConfig) -> str:
                 f"a learner on the CPU needs about {learner_gb:.0f} GB, this machine has {memory.total / 2**30:.0f}: "
                 "set learner.device=cuda, learner.gradient_checkpointing=true or a smaller ppo.micro_batch_tokens"
             )
-    return f"{cores} cores, {memory.available / 2**30:.1f} of {memory.total / 2**30:.1f} GB free"
+    found = f"{cores} cores, {memory.available / 2**30:.1f} of {memory.total / 2**30:.1f} GB free, {slots} slots"
+    if slots > fitting:
+        found += f"; sandbox.slots={fitting} would leave room for learner and servers"
+    return found
 
 
 def _gpus(config: RunConfig) -> str:
@@ -113,8 +120,15 @@ def _generation(config: RunConfig) -> str:
     if config.generation.backend != "vllm":
         return "in this process"
     from mlrl_core.generation.vllm.environment import VERSION, find_python
+    from mlrl_core.generation.vllm.server import check_servers
 
-    return f"vLLM {VERSION} by {find_python(config.generation.python)}"
+    check_servers(config)
+    servers = config.generation.servers or ("cpu",)
+    own = [each for each in servers if not each.startswith("http")]
+    if not own:
+        return f"vLLM {VERSION} at {', '.join(servers)}"
+    started = " ".join(config.generation.command) or find_python(config.generation.python)
+    return f"vLLM {VERSION} on {', '.join(servers)}, started by {started}"
 
 
 def _space(config: RunConfig) -> str:

@@ -9,6 +9,13 @@ from pydantic import Field, field_validator, model_validator
 
 from mlrl_core.config.base import Section
 
+_LAST_PORT = 65535
+_CORES = r"[0-9]{1,4}(-[0-9]{1,4})?"
+_LABEL = r"[A-Za-z0-9_-]{1,63}"
+_SERVER = re.compile(
+    rf"https?://{_LABEL}(\.{_LABEL})*(:[0-9]{{1,5}})?/?|cuda:(0|[1-9][0-9]{{0,2}})|cpu(:{_CORES}(,{_CORES})*)?"
+)
+
 
 class LoRAConfig(Section):
     """Low-rank adapters (peft) of the policy and the critic. Ranks are those a vLLM server can serve."""
@@ -93,18 +100,19 @@ class GenerationConfig(Section):
     """Where responses are sampled: ``transformers`` in this process, or ``vllm``, by servers.
 
     ``batch_size`` is how many responses one in-process forward pass samples side by side; the rest is for ``vllm``.
-    ``servers``: one entry each, ``cuda:0``, ``cpu`` or ``cpu:0-3`` (these cores) for one that the run starts and ends,
-    or the URL of one that it uses as it finds it; none = one on the CPU. ``port`` is the first one's, the others
-    follow; 0 = any. ``python`` is the interpreter with vLLM (empty: what `make vllm` has made); ``command`` stands for
-    interpreter and module together, in a container for example. ``dtype`` empty = the policy's. ``max_in_flight`` is
-    of one server. ``gpu_memory_share`` is what a server takes of its GPU: less where another program uses it as well.
+    ``servers``: one entry each, ``cuda:0`` (counted among the devices that the run sees), ``cpu`` or ``cpu:0-3`` (these
+    cores) for one that the run starts and ends, or the URL of one that it uses as it finds it; none = one on the CPU.
+    ``port`` is the first one's, the others follow; 0 = any. ``python`` is the interpreter with vLLM (empty: what
+    `make vllm` has made); ``command`` stands for interpreter and module together, in a container for example. ``dtype``
+    empty = the policy's. ``max_in_flight`` is of one server. ``gpu_memory_share`` is what a server takes of its GPU:
+    less where another program uses it as well.
     """
 
     backend: Literal["transformers", "vllm"] = "transformers"
     batch_size: int = Field(32, ge=1, le=1024)
     request_deadline_s: float = Field(600, gt=0)
     servers: tuple[str, ...] = ()
-    port: int = Field(0, ge=0, le=65535)
+    port: int = Field(0, ge=0, le=_LAST_PORT)
     python: str = ""
     command: tuple[str, ...] = ()
     dtype: Literal["", "float32", "bfloat16"] = ""
@@ -117,11 +125,29 @@ class GenerationConfig(Section):
     @classmethod
     def _known_places(cls, servers: tuple[str, ...]) -> tuple[str, ...]:
         for each in servers:
-            if not re.fullmatch(r"https?://[\w.-]+(:\d{1,5})?/?|cuda:\d+|cpu(:[\d,-]+)?", each):
+            if not _SERVER.fullmatch(each):
                 raise ValueError(f"'{each}' is no server: write cuda:0, cpu, cpu:0-3 or a URL such as http://host:8000")
-        if len(set(servers)) < len(servers):
+            kind, _, part = each.partition(":")
+            if kind == "cpu" and part and not cores_of(part):
+                raise ValueError(f"'{each}' names no cores: write them as cpu:0-3 or cpu:0,2,4-7")
+            port = re.search(r":([0-9]+)/?$", each) if kind.startswith("http") else None
+            if port and not 0 < int(port[1]) <= _LAST_PORT:
+                raise ValueError(f"'{each}': ports are 1 to {_LAST_PORT}")
+        if len({each.rstrip("/") for each in servers}) < len(servers):
             raise ValueError(f"{list(servers)} names a device or server twice: leave one out")
+        on_cpu = [each.partition(":")[2] for each in servers if each.startswith("cpu")]
+        cores = [core for part in filter(None, on_cpu) for core in cores_of(part)]
+        if len(on_cpu) > 1 and ("" in on_cpu or len(set(cores)) < len(cores)):
+            raise ValueError(f"{list(servers)} gives cores to two servers: write those of each, as cpu:0-3 and cpu:4-7")
         return servers
+
+    @model_validator(mode="after")
+    def _ports_exist(self) -> GenerationConfig:
+        if self.port and self.port + max(1, len(self.servers)) - 1 > _LAST_PORT:
+            raise ValueError(
+                f"port = {self.port} is the first of {len(self.servers)} servers' and there is none above {_LAST_PORT}"
+            )
+        return self
 
     @property
     def pass_deadline_s(self) -> float:
@@ -129,6 +155,17 @@ class GenerationConfig(Section):
         if self.backend == "transformers":
             return self.request_deadline_s
         return 2 * self.request_deadline_s + self.start_deadline_s
+
+
+def cores_of(part: str) -> list[int]:
+    """The numbers in ``0,2,4-7``, as they stand; none where a range goes backwards."""
+    cores: list[int] = []
+    for piece in part.split(","):
+        first, _, last = piece.partition("-")
+        if int(last or first) < int(first):
+            return []
+        cores += range(int(first), int(last or first) + 1)
+    return cores
 
 
 class WarmstartConfig(Section):

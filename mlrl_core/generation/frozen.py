@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 from mlrl_core.agent.encoding import chat_prompt_ids, neutralised
 from mlrl_core.errors import InfraError
 from mlrl_core.generation.choosing import choose_answers
+from mlrl_core.generation.in_process import end_ids
 from mlrl_core.instrumentation.frozen import FrozenModelError, Question
 
 
@@ -24,7 +25,7 @@ class TransformersModel:
         self._model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=getattr(torch, dtype)).eval()
         self._tokenizer = AutoTokenizer.from_pretrained(model_dir)
         self._limit = int(getattr(self._model.config, "max_position_embeddings", 1 << 30))
-        self._end_id = self._model.config.eos_token_id
+        self._ends = end_ids(self._model.config)
         self._wait_s = wait_s
         self._lock = threading.Lock()
         self._ids: list[int] = []  # what the cache holds
@@ -48,11 +49,10 @@ class TransformersModel:
         self._check(len(prompt) + 1)
         answer: list[int] = []
         ended = False
-        ends = set(self._end_id if isinstance(self._end_id, list) else [self._end_id])
         with self._turn(), torch.inference_mode():
             while len(answer) < min(max_tokens, self._limit - len(prompt)):
                 token = int(self._next_logits([*prompt, *answer]).argmax())
-                if token in ends:
+                if token in self._ends:
                     ended = True
                     break
                 answer.append(token)

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM, DynamicCache
+from transformers import AutoModelForCausalLM, DynamicCache, PretrainedConfig
 
 from mlrl_core.config.policy import GenerationConfig, SamplingConfig
+from mlrl_core.errors import MlrlError
 from mlrl_core.generation.adapter import AdapterMerger
 from mlrl_core.generation.protocol import Generated, GenerationRequest
 
@@ -24,7 +25,8 @@ class InProcessGenerator:
         self._merger = AdapterMerger(self._model)
         self._sampling = sampling
         self._batch_size = generation.batch_size
-        self._end_id: int = self._model.config.eos_token_id
+        self._ends = end_ids(self._model.config)
+        self._context = int(getattr(self._model.config, "max_position_embeddings", None) or 1 << 30)
         self._version: int | None = None
 
     def load_version(self, version: int, adapter_dir: Path) -> None:
@@ -36,11 +38,14 @@ class InProcessGenerator:
             raise ValueError(f"version {policy_version} was asked for but version {self._version} is loaded")
         return self._batches(requests, policy_version)
 
+    def serving(self, policy_version: int) -> int:
+        return policy_version
+
     def metrics(self) -> dict[str, float]:
         return {}
 
     def close(self) -> None:
-        del self._model
+        """Nothing runs on between calls."""
 
     def _batches(self, requests: Sequence[GenerationRequest], version: int) -> Iterator[Generated]:
         """In the order of the requests, a batch at a time."""
@@ -51,7 +56,10 @@ class InProcessGenerator:
     def _sample(self, requests: Sequence[GenerationRequest], version: int) -> list[Generated]:
         """One batch. Rows that have ended leave it, so that the last long response does not pay for the others."""
         began = time.monotonic()
-        limit = self._sampling.max_new_tokens
+        # A chat template may take what is left of the context beyond the prompt's own bound.
+        limit = min(self._sampling.max_new_tokens, self._context - max(len(r.prompt_ids) for r in requests))
+        if limit < 1:
+            raise MlrlError(f"a prompt fills the model's context of {self._context} tokens: lower prompt.max_tokens")
         uniforms = np.stack([np.random.default_rng(r.seed).random(limit) for r in requests])
         ids, mask = _left_padded([r.prompt_ids for r in requests])
         positions = (mask.cumsum(1) - 1).clamp(min=0)
@@ -75,7 +83,7 @@ class InProcessGenerator:
                 tokens[row].append(int(chosen[place]))
                 log_probs[row].append(float(chosen_log_probs[place]))
                 seconds[row] = time.monotonic() - began
-                if tokens[row][-1] != self._end_id:
+                if tokens[row][-1] not in self._ends:
                     going.append(place)
             if not going:
                 break
@@ -92,12 +100,18 @@ class InProcessGenerator:
                 solution_id=request.solution_id,
                 response_ids=tuple(tokens[row]),
                 log_probs=tuple(log_probs[row]),
-                finish_reason="stop" if tokens[row][-1] == self._end_id else "length",
+                finish_reason="stop" if tokens[row][-1] in self._ends else "length",
                 seconds=seconds[row],
                 policy_version=version,
             )
             for row, request in enumerate(requests)
         ]
+
+
+def end_ids(config: PretrainedConfig) -> frozenset[int]:
+    """The tokens that end a response; some models have several."""
+    ends = config.eos_token_id
+    return frozenset(ends if isinstance(ends, list) else [] if ends is None else [ends])
 
 
 def _left_padded(prompts: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -45,6 +45,11 @@ class Generator(Protocol):
         loaded one, InfraError when the infrastructure fails."""
         ...
 
+    def serving(self, policy_version: int) -> int:
+        """The version that ``generate`` samples from where it is asked for ``policy_version``: an earlier one, where
+        that could not be loaded."""
+        ...
+
     def metrics(self) -> dict[str, float]:
         """Measures of sampling so far, under the keys of ``tracking.names``."""
         ...

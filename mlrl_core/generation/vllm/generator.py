@@ -44,6 +44,7 @@ class VllmGenerator:
         self._in_flight: Counter[Adapter] = Counter()
         self._current: Adapter | None = None
         self._unpushed: list[int] = []  # versions that failed since the last that did not
+        self._stand_ins: dict[int, int] = {}  # by version that failed, the one that was sampled in its place
         self._push_failures = 0
         self._tok_s = 0.0
         self.pool = ServerPool(config, backbone_dir, run_dir, self._needed, cancelled)
@@ -72,6 +73,7 @@ class VllmGenerator:
             self._unpushed.append(version)
             if self._current is None or len(self._unpushed) >= FAILED_PUSHES:
                 raise
+            self._stand_ins[version] = self._current.version
             _log.warning("version %d was not pushed, version %d goes on: %s", version, self._current.version, error)
             return
         with self._lock:
@@ -93,6 +95,10 @@ class VllmGenerator:
         with self._lock:
             self._in_flight[current] += len(requests)
         return self._stream(requests, current)
+
+    def serving(self, policy_version: int) -> int:
+        """See ``Generator.serving``."""
+        return self._stand_ins.get(policy_version, policy_version)
 
     def metrics(self) -> dict[str, float]:
         """``adapter/push_fail``: versions not pushed so far; ``generator/tok_s``: tokens/s of the last pass."""
@@ -139,6 +145,13 @@ class VllmGenerator:
     def _sample(self, request: GenerationRequest, adapter: Adapter) -> Generated:
         limit_s = self._generation.request_deadline_s
         began = time.monotonic()
+        # A chat template may take what is left of the context beyond the prompt's own bound.
+        room = self.pool.max_context - len(request.prompt_ids)
+        if room < 1:
+            raise MlrlError(
+                f"a prompt fills the servers' context of {self.pool.max_context} tokens: lower prompt.max_tokens"
+            )
+        max_tokens = min(self._config.sampling.max_new_tokens, room)
 
         def ask(server: Server) -> Generated:
             nonlocal began
@@ -146,7 +159,7 @@ class VllmGenerator:
             answer = server.client.complete(
                 adapter.name,
                 request.prompt_ids,
-                max_tokens=self._config.sampling.max_new_tokens,
+                max_tokens=max_tokens,
                 temperature=self._config.sampling.temperature,
                 seed=request.seed % 2**63,
                 deadline_s=limit_s,

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TypeVar
 
@@ -91,9 +91,8 @@ class ServerPool:
             try:
                 return action(server)
             except UnknownModelError as unknown:
-                error = unknown
+                error = self._load_again(server) or unknown
                 tries += 1
-                self._load_again(server)
             except RefusedError as refused:
                 raise MlrlError(f"{server.url} refuses a request: {refused}") from None
             except InfraError as failed:
@@ -155,8 +154,13 @@ class ServerPool:
         limit_s = self._generation.start_deadline_s
         with ThreadPoolExecutor(len(self.servers), thread_name_prefix="vllm-start") as threads:
             opened = [threads.submit(server.open, limit_s, needed, self._cancelled) for server in self.servers]
-        for each in opened:
-            each.result()
+            wait(opened, return_when=FIRST_EXCEPTION)
+            failed = next((each for each in opened if each.done() and each.exception() is not None), None)
+            if failed is not None:  # the others would take minutes to start for nothing
+                for server in self.servers:
+                    server.close()
+        if failed is not None:
+            failed.result()
 
     def _take(self, end: float, error: Exception) -> Server:
         """A server with room for one more request."""
@@ -203,7 +207,7 @@ class ServerPool:
         _log.warning("the vLLM server at %s died; it is started again: %s", server.url, server.process.last_words())
         try:
             server.restart(self._needed(), self._generation.start_deadline_s, self._closed)
-        except (MlrlError, InfraError, RefusedError) as error:
+        except (MlrlError, InfraError, RefusedError, OSError) as error:
             server.lost = str(error)
             _log.error("the vLLM server could not be started again: %s", error)
         with self._changed:
@@ -211,13 +215,16 @@ class ServerPool:
             self._changed.notify_all()
         return False
 
-    def _load_again(self, server: Server) -> None:
-        """Adapters that a server at a URL has lost by a restart."""
+    def _load_again(self, server: Server) -> Exception | None:
+        """Load what a server at a URL has lost by a restart. Where that fails the server rests, since another may do;
+        returns why."""
         for adapter in self._needed():
             try:
                 server.push(adapter)
             except (RefusedError, InfraError) as error:
-                raise InfraError(f"{server.url}: {adapter.name} can't be loaded again: {error}") from None
+                server.rests_until = time.monotonic() + _REST_S
+                return InfraError(f"{server.url}: {adapter.name} can't be loaded again: {error}")
+        return None
 
 
 def _refusal(error: RefusedError, server: Server | None) -> str:

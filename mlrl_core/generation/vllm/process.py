@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import subprocess
@@ -14,10 +15,11 @@ from pathlib import Path
 from typing import IO
 
 from mlrl_core.config import RunConfig
+from mlrl_core.config.policy import cores_of
 from mlrl_core.errors import InfraError, MlrlError
 from mlrl_core.generation.vllm import keeper
 from mlrl_core.generation.vllm.adapters import served_rank
-from mlrl_core.generation.vllm.client import BASE, ServerClient
+from mlrl_core.generation.vllm.client import BASE, RefusedError, ServerClient
 from mlrl_core.generation.vllm.environment import find_python, has_gpu
 from mlrl_core.models.folder import context_of
 
@@ -26,11 +28,16 @@ SLOTS = 3  # adapters: the current one, the one before with requests in flight, 
 _END_S = keeper.TERM_S + 2 * keeper.KILL_S + 5.0
 _POLL_S = 0.1
 _TEMPLATE_TOKENS = 512  # what a chat template adds to a prompt, and more
+_PORT_TRIES = 100
+# A server takes its port seconds after it was found free; meanwhile another of this process could be given the same.
+_given_ports: set[int] = set()
+_port_lock = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSpec:
-    """What one server is started with. ``device`` is ``cpu``, ``cpu:0-3`` (these cores) or ``cuda:1``."""
+    """What one server is started with. ``device`` is ``cpu``, ``cpu:0-3`` (these cores) or ``cuda:1`` (the
+    second of those that this process sees)."""
 
     device: str
     port: int  # 0 = any that is free
@@ -85,13 +92,10 @@ class ServerSpec:
             "HF_HUB_OFFLINE": "1",
             "PYTHONUNBUFFERED": "1",
         }
+        # What the caller's own path holds is for this interpreter, not for vLLM's.
         if kind == "cuda":
-            visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")  # cuda:0 is the first of those that this run may use
-            devices = visible.split(",") if visible else []
-            number = int(part)
-            return made | {"CUDA_VISIBLE_DEVICES": devices[number] if number < len(devices) else part}
-        # The plugin's folder; see there. What the caller's own path holds is for this interpreter, not for vLLM's.
-        made["PYTHONPATH"] = str(Path(__file__).parent / "plugin")
+            return made | {"PYTHONPATH": "", "CUDA_VISIBLE_DEVICES": visible_device(int(part))}
+        made["PYTHONPATH"] = str(Path(__file__).parent / "plugin")  # see there
         made["VLLM_CPU_KVCACHE_SPACE"] = f"{max(1, round(self.kv_cache_gb))}"
         made["VLLM_CPU_NUM_OF_RESERVED_CPU"] = "0"  # it would leave a core idle: on two cores a third of the speed
         return made | ({"VLLM_CPU_OMP_THREADS_BIND": part} if part else {})
@@ -139,7 +143,7 @@ class ServerProcess:
             left = max(end - time.monotonic(), 1.0)
             try:
                 client.complete(BASE, (1, 2), max_tokens=2, temperature=1.0, seed=0, deadline_s=left)
-            except (InfraError, ValueError) as error:
+            except (InfraError, RefusedError) as error:
                 raise InfraError(f"the vLLM server at {self.url} can't sample: {error}; {self.last_words()}") from None
         except BaseException:
             self.stop()
@@ -183,24 +187,55 @@ class ServerProcess:
 
 def interpreter(config: RunConfig, device: str) -> Path:
     """What a server on that device is started with. Raises MlrlError where it can't be."""
+    kind, _, part = device.partition(":")
+    if kind == "cpu" and part and (missing := set(cores_of(part)) - os.sched_getaffinity(0)):
+        raise MlrlError(
+            f"generation.servers: {device}, but this process may not run on core {min(missing)}: it has "
+            f"{','.join(map(str, sorted(os.sched_getaffinity(0))))}"
+        )
+    if kind == "cuda":
+        visible_device(int(part))
     if config.generation.command:
         return Path(sys.executable)
-    if device.startswith("cuda") and not has_gpu():
+    if kind == "cuda" and not has_gpu():
         raise MlrlError(f"generation.servers: {device}, but this machine has no NVIDIA GPU: write cpu")
     return find_python(config.generation.python)
 
 
+def visible_device(number: int) -> str:
+    """What CUDA calls the device ``number`` of those that this process sees, as PyTorch counts them.
+
+    Raises MlrlError where ``CUDA_VISIBLE_DEVICES`` shows fewer.
+    """
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return str(number)
+    devices = [each.strip() for each in visible.split(",") if each.strip()]
+    if number >= len(devices):
+        raise MlrlError(
+            f"generation.servers: cuda:{number}, but CUDA_VISIBLE_DEVICES = {visible} shows {len(devices)} devices, "
+            "counted from 0: show more, or name another"
+        )
+    return devices[number]
+
+
 def free_port(wanted: int) -> int:
-    """``wanted``, or any free port for 0. Raises MlrlError when it is taken."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, wanted))
-        except (OSError, OverflowError):
-            raise MlrlError(
-                f"generation.port: port {wanted} is taken by another program: set another, or 0 for any"
-            ) from None
-        return int(probe.getsockname()[1])
+    """``wanted``, or for 0 any that is free and was not given before. Raises MlrlError when it can't be had."""
+    with _port_lock:
+        for _ in range(_PORT_TRIES):
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind((HOST, wanted))
+                except OSError as error:
+                    taken = error.errno == errno.EADDRINUSE
+                    reason = "is taken by another program" if taken else f"can't be had ({error.strerror})"
+                    raise MlrlError(f"generation.port: port {wanted} {reason}: set another, or 0 for any") from None
+                port = int(probe.getsockname()[1])
+            if wanted or port not in _given_ports:
+                _given_ports.add(port)
+                return port
+    raise InfraError("no port is free for a vLLM server")
 
 
 def needed_context(config: RunConfig, model: Path) -> int:

@@ -98,7 +98,10 @@ class Server:
             self._client = ServerClient(self.url)
             self.process.wait_ready(self.client, deadline_s, cancelled)
         else:
-            self._client = ServerClient(self._url)
+            try:
+                self._client = ServerClient(self._url)
+            except RefusedError as error:
+                raise MlrlError(f"generation.servers: {self._url} is no URL of a server ({error})") from None
         self._check(needed_context)
 
     def push(self, adapter: Adapter) -> None:
@@ -173,7 +176,7 @@ class Server:
             version = self.client.version()
             model, _ = self.client.models()
         except RefusedError as error:
-            raise MlrlError(f"{where} is no vLLM server ({error}): correct the URL") from None
+            raise MlrlError(f"{where} is no vLLM server ({error}): correct the URL, or what stands there") from None
         except InfraError as error:
             raise MlrlError(f"{where} does not answer ({error}): start it, or correct the URL") from None
         if version.split(".")[:2] != VERSION.split(".")[:2]:
