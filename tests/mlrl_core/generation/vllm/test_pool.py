@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from mlrl_core.config import RunConfig, load_config
@@ -14,7 +16,9 @@ from mlrl_core.errors import InfraError, MlrlError
 from mlrl_core.generation.vllm import pool as pools
 from mlrl_core.generation.vllm.client import Completion
 from mlrl_core.generation.vllm.pool import ServerPool
+from mlrl_core.generation.vllm.process import ServerSpec
 from mlrl_core.generation.vllm.server import Adapter, Server
+from mlrl_core.nano.shipped import shipped_dir
 from tests.mlrl_core.generation.vllm.fake_server import FakeServer
 
 
@@ -112,6 +116,52 @@ def test_one_that_comes_back_gets_its_adapters_again(house: _House) -> None:
     assert len(together(pool, 6, "run-v000003")) == 6  # longer than four tries last: one that is away does not count
     assert set(server.adapters) == {"run-v000003"}
     timer.join()
+
+
+def test_a_restarted_one_that_takes_no_adapter_is_left_for_another(house: _House) -> None:
+    """It has lost the adapter and another base model stands there now: its requests go where the version is."""
+    good, changed = house.server(), house.server()
+    pool = house.pool(changed, good, bound=64)
+    house.needed = [house.adapter(3)]
+    pool.push(house.needed[0])
+    changed.adapters.clear()
+    changed.canary = -2.0
+    assert len(together(pool, 12, "run-v000003")) == 12
+    assert changed.adapters == {}
+    good.adapters.clear()
+    good.canary = -2.0
+    with pytest.raises(InfraError, match=r"failed 4 times.*can't be loaded again: .*another base model"):
+        pool.call(ask("run-v000003"), 10)
+
+
+def test_one_that_can_not_start_does_not_keep_the_others_starting(
+    house: _House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second would take five minutes; its process is ended as well."""
+    program = "import sys, time; time.sleep(0 if sys.argv[-1] == 'die' else 300)"
+    arguments = ServerSpec.arguments
+
+    def fake_arguments(spec: ServerSpec, port: int) -> list[str]:
+        assert arguments(spec, port)
+        return [sys.executable, "-c", program, "die" if spec.device == "cpu:0" else "wait"]
+
+    monkeypatch.setattr(ServerSpec, "arguments", fake_arguments)
+    python, servers = f"generation.python={sys.executable}", 'generation.servers=["cpu:0", "cpu:1"]'
+    began = time.monotonic()
+    with pytest.raises(InfraError, match="ended while starting"):
+        ServerPool(config(python, servers), shipped_dir(), house.folder, list)
+    assert time.monotonic() - began < 20
+    assert not [each for each in psutil.Process().children(recursive=True) if "wait" in each.cmdline()[-1:]]
+
+
+def test_a_command_that_starts_something_else_is_one_line(house: _House) -> None:
+    for command, words in (
+        (["/nowhere/vllm"], "No such file"),
+        (["false"], "ended while starting; log .*server-0.log"),
+    ):
+        with pytest.raises(InfraError, match=words) as failed:
+            ServerPool(config(f"generation.command={command}"), shipped_dir(), house.folder, list)
+        assert "\n" not in str(failed.value)
 
 
 def test_what_stays_broken_is_an_error_with_its_reason(house: _House) -> None:
