@@ -198,6 +198,14 @@ def test_what_was_never_sampled_still_becomes_a_row(resources: Resources) -> Non
     assert row.solution.solution_id == ID
 
 
+def test_what_was_never_sampled_has_the_version_that_would_have(resources: Resources) -> None:
+    """Version 9 could not be pushed, and version 7 sampled its wave."""
+    resources.version_of = lambda _: 9
+    resources.serving = {9: 7}.__getitem__
+    close_as_infra_error(resources, ID, "generate: InfraError: no server")
+    assert resources.store.get(ID).solution.policy_version == 7
+
+
 def test_a_batch_is_decided_once_and_leaves_out_what_says_nothing_of_the_policy(resources: Resources) -> None:
     from mlrl_core.learner.batch_file import read_batch
 

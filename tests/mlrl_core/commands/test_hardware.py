@@ -19,9 +19,28 @@ def _apply(proposal: str) -> RunConfig:
     return load_config("paper", [word for word in words if "=" in word])
 
 
-def test_list_of_the_driver() -> None:
-    text = "0, NVIDIA A100-SXM4-40GB, 40960\n1, NVIDIA H100, [N/A]\nNo devices were found\n"
-    assert read_gpus(text) == [Gpu(0, "NVIDIA A100-SXM4-40GB", 40960)]
+LIST = """0, GPU-aa11, NVIDIA A100-SXM4-40GB, 40960
+1, GPU-bb22, NVIDIA H100, [N/A]
+2, GPU-cc33, NVIDIA L4, 23034
+3, GPU-cd44, NVIDIA L4, 23034
+No devices were found
+"""
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        (None, [(0, "NVIDIA A100-SXM4-40GB", 40960), (2, "NVIDIA L4", 23034), (3, "NVIDIA L4", 23034)]),
+        ("3, 0", [(0, "NVIDIA L4", 23034), (1, "NVIDIA A100-SXM4-40GB", 40960)]),
+        ("GPU-cd,GPU-aa11", [(0, "NVIDIA L4", 23034), (1, "NVIDIA A100-SXM4-40GB", 40960)]),
+        ("MIG-1,2", [(0, "MIG-1", 0), (1, "NVIDIA L4", 23034)]),
+        ("2,9,3", [(0, "NVIDIA L4", 23034)]),  # CUDA sees nothing behind a name that is none
+        ("", []),
+        ("-1", []),
+    ],
+)
+def test_list_of_the_driver(visible: str | None, expected: list[tuple[int, str, int]]) -> None:
+    assert read_gpus(LIST, visible) == [Gpu(*each) for each in expected]
 
 
 def test_eight_are_enough_for_the_paper() -> None:
@@ -38,18 +57,17 @@ def test_fewer_get_a_proposal_that_passes(count: int) -> None:
 
 def test_a_device_wanted_twice() -> None:
     config = load_config("paper", ["learner.ranks=5"])
-    with pytest.raises(MlrlError, match=r"cuda:4 is the learner's .* and a server's"):
+    with pytest.raises(MlrlError, match=r"cuda:4 is the learner's .* and a server's, and it leaves 4 GB of the 11"):
         check_gpus(config, _gpus(8))
+    unknown = load_config("paper", ["learner.ranks=5", "policy.model=somebody/else"])
+    with pytest.raises(MlrlError, match=r"cuda:4 is the learner's .* lower generation\.gpu_memory_share"):
+        check_gpus(unknown, _gpus(8))
+    check_gpus(load_config("paper", ["learner.ranks=5", "generation.gpu_memory_share=0.5"]), _gpus(8))
 
 
-def test_runs_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
-    second = load_config("paper", ["learner.ranks=2", 'generation.servers=["cuda:6", "cuda:7"]'])
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
-    assert check_gpus(second, _gpus(8)).endswith("2 for the learner, 2 for servers")
-    with pytest.raises(MlrlError, match="cuda:4 is the learner's"):
-        check_gpus(load_config("paper", ["learner.ranks=1"]), _gpus(8))
-    with pytest.raises(MlrlError, match=r"learner\.ranks = 4, but CUDA_VISIBLE_DEVICES = 4,5 shows 2 GPUs"):
-        check_gpus(load_config("paper"), _gpus(8))
+def test_a_server_needs_its_share() -> None:
+    with pytest.raises(MlrlError, match=r"gpu_memory_share = 0\.2 gives the server 8 and it needs about 11"):
+        check_gpus(load_config("paper", ["generation.gpu_memory_share=0.2"]), _gpus(8))
 
 
 def test_a_gpu_that_is_too_small_is_said_before_it_is_full() -> None:

@@ -17,7 +17,6 @@ from tests.mlrl_core.generation.vllm.fake_server import FakeServer
 from tests.mlrl_core.generation.vllm.test_adapters import write
 from tests.mlrl_core.generation.vllm.test_pool import config
 
-
 SETTINGS = ["sampling.max_new_tokens=20", "prompt.max_tokens=40"]
 SETTINGS += ["generation.request_deadline_s=1", "generation.start_deadline_s=1"]
 
