@@ -15,16 +15,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import torch
-from transformers import LlamaConfig, LlamaForCausalLM
-
-from mlrl_core.agent.encoding import load_tokenizer
 from mlrl_core.generation import GenerationRequest
 from mlrl_core.generation.vllm.client import ServerClient
 from mlrl_core.generation.vllm.generator import VllmGenerator
-from mlrl_core.nano.shipped import shipped_dir
-from tests.benchmarks.update import SMOLLM2
 from tests.integration.vllm_fakes import run_config, save_version
+from tests.models import SMOLLM2, save_llama
 
 
 def main() -> None:
@@ -39,7 +34,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        model = options.model or _random_model(folder / "model")
+        model = options.model or save_llama(folder / "model", SMOLLM2, dtype="bfloat16")
         adapters = [save_version(model, folder / f"{n:05d}", n, size=0.02) for n in range(options.pushes + 1)]
         config = run_config(
             model,
@@ -103,15 +98,6 @@ def _straight(generator: VllmGenerator, requests: list[GenerationRequest], token
         began = time.monotonic()
         total = sum(pool.map(one, requests))
         return total / (time.monotonic() - began)
-
-
-def _random_model(folder: Path) -> Path:
-    torch.manual_seed(0)
-    LlamaForCausalLM(LlamaConfig(**SMOLLM2, tie_word_embeddings=True, bos_token_id=1, eos_token_id=2)).to(
-        torch.bfloat16
-    ).save_pretrained(folder)
-    load_tokenizer(shipped_dir()).save_pretrained(folder)
-    return folder
 
 
 if __name__ == "__main__":

@@ -26,20 +26,13 @@ import venv
 from pathlib import Path
 from typing import Any
 
+from tests.models import SMOLLM2, save_llama
+
 ROOT = Path(__file__).parents[2]
 TRL = "1.16.0"
 AGREEMENT = {"float32": 1e-3, "bfloat16": 0.1}  # relative, of loss and gradient norm
 LIMIT_S = 3600.0
 MODES = {"ours": "group", "ours, checkpointed": "group-frugal", "ours, PPO with critic": "gae"}
-SMOLLM2 = {
-    "vocab_size": 49152,
-    "hidden_size": 576,
-    "intermediate_size": 1536,
-    "num_hidden_layers": 30,
-    "num_attention_heads": 9,
-    "num_key_value_heads": 3,
-    "max_position_embeddings": 8192,
-}
 TINY = SMOLLM2 | {"vocab_size": 500, "hidden_size": 72, "intermediate_size": 96, "num_hidden_layers": 2}
 
 
@@ -60,13 +53,9 @@ def trl_python() -> Path:
 
 def prepare(folder: Path, tiny: bool, dtype: str, seed: int) -> dict[str, Any]:
     """The model and the responses, written for both sides."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
     shapes = TINY if tiny else SMOLLM2
-    torch.manual_seed(seed)
-    config = LlamaConfig(**shapes, tie_word_embeddings=True, bos_token_id=1, eos_token_id=2, pad_token_id=2)
-    LlamaForCausalLM(config).to(getattr(torch, dtype)).save_pretrained(folder / "model")
+    special = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 2}
+    save_llama(folder / "model", shapes, seed=seed, dtype=dtype, tokenizer=False, **special)
     rng = random.Random(seed)
     prompt, longest, count = (16, 24, 32) if tiny else (400, 512, 32)
     lengths = [max(2, round(longest * (i + 1) / count)) for i in range(count)]

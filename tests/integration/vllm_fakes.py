@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 
-from mlrl_core.agent.encoding import load_tokenizer
 from mlrl_core.config import RunConfig, load_config
 from mlrl_core.errors import MlrlError
 from mlrl_core.generation.vllm.environment import find_python
-from mlrl_core.nano.shipped import shipped_dir
+from tests.models import TINY, save_llama
 
 TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 TEMPERATURE = 0.7
@@ -33,24 +32,8 @@ def require_vllm() -> None:
 
 
 def save_backbone(folder: Path, seed: int = 0) -> Path:
-    """A Llama of two layers with the nano tokenizer. Heads of 64: vLLM's attention on CPU takes few sizes."""
-    tokenizer = load_tokenizer(shipped_dir())
-    torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=128,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=1024,
-        initializer_range=0.2,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    LlamaForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    """A small Llama whose tokens are far from equally likely."""
+    save_llama(folder, TINY | {"max_position_embeddings": 1024}, seed=seed, initializer_range=0.2)
     # What instruct models ship, and a server would fill its requests with.
     shipped = {"temperature": 0.6, "top_k": 5, "top_p": 0.8, "repetition_penalty": 1.3, "do_sample": True}
     (folder / "generation_config.json").write_text(json.dumps(shipped))

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
-from mlrl_core.agent.encoding import chat_prompt_ids, load_tokenizer
+from mlrl_core.agent.encoding import chat_prompt_ids
 from mlrl_core.errors import InfraError
 from mlrl_core.generation.frozen import TransformersModel
 from mlrl_core.instrumentation import FrozenModel, FrozenModelError, instrument
-from mlrl_core.nano.shipped import shipped_dir
 from tests.mlrl_core.instrumentation.marked import marked_programs
+from tests.models import save_llama
 
 NONCE = "#mlrl:0123456789abcdef:"
 
@@ -25,23 +24,7 @@ NONCE = "#mlrl:0123456789abcdef:"
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny model with random weights and the nano tokenizer."""
-    made = tmp_path_factory.mktemp("frozen")
-    tokenizer = load_tokenizer(shipped_dir())
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=2048,
-        eos_token_id=tokenizer.eos_token_id,
-        initializer_range=0.5,
-    )
-    LlamaForCausalLM(config).save_pretrained(made)
-    tokenizer.save_pretrained(made)
-    return made
+    return save_llama(tmp_path_factory.mktemp("frozen"), initializer_range=0.2)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +70,7 @@ def test_it_completes_greedily_and_says_whether_it_ended(model: TransformersMode
     with torch.no_grad():
         expected = model._model.generate(torch.tensor([ids]), do_sample=False, max_new_tokens=12)[0, len(ids) :]
     assert text == model._tokenizer.decode(expected, skip_special_tokens=True)
-    assert ended == (model._end_id in expected.tolist())
+    assert ended == bool(model._ends & set(expected.tolist()))
 
 
 def test_a_question_that_is_too_long_is_refused(model: TransformersModel) -> None:

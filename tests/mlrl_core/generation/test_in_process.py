@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import math
+import shutil
 from collections import Counter
 from pathlib import Path
 
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 
 from mlrl_core.config.policy import GenerationConfig, SamplingConfig
 from mlrl_core.errors import MlrlError
 from mlrl_core.generation.in_process import InProcessGenerator
 from mlrl_core.generation.protocol import Generated, GenerationRequest
+from tests.models import save_llama
 
 VOCABULARY, END = 11, 1
 PROMPTS = ((2, 3, 4), (5, 6), (7, 8, 9, 10, 2), (3,))
@@ -22,23 +25,18 @@ PROMPTS = ((2, 3, 4), (5, 6), (7, 8, 9, 10, 2), (3,))
 
 @pytest.fixture(scope="module")
 def backbone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=128,
-        initializer_range=0.3,
-        pad_token_id=0,
-        bos_token_id=None,
-        eos_token_id=END,
-    )
+    shape = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 128,
+    }
+    ids = {"pad_token_id": 0, "bos_token_id": None, "eos_token_id": END}
     folder = tmp_path_factory.mktemp("backbone")
-    LlamaForCausalLM(config).save_pretrained(folder)
-    return folder
+    return save_llama(folder, shape, tokenizer=False, tie_word_embeddings=False, initializer_range=0.3, **ids)
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +97,31 @@ def test_responses_end_where_the_policy_ends_them(backbone: Path, adapters: list
         assert (result.response_ids[-1] == END) == (result.finish_reason == "stop")
         assert len(result.response_ids) == len(result.log_probs)
         assert len(result.response_ids) == 5 or result.finish_reason == "stop"
+
+
+def test_a_model_may_have_several_end_tokens(backbone: Path, adapters: list[Path], tmp_path: Path) -> None:
+    shutil.copytree(backbone, tmp_path / "several")
+    settings = json.loads((backbone / "config.json").read_text())
+    (tmp_path / "several" / "config.json").write_text(json.dumps(settings | {"eos_token_id": [END, 4]}))
+    sampler = generator(tmp_path / "several")
+    sampler.load_version(0, adapters[0])
+    results = list(sampler.generate(requests(64), 0))
+    assert {r.response_ids[-1] for r in results if r.finish_reason == "stop"} == {END, 4}
+    for result in results:
+        assert not {END, 4} & set(result.response_ids[:-1])
+
+
+def test_a_long_prompt_leaves_less_for_the_response(backbone: Path, adapters: list[Path]) -> None:
+    """A chat template is not counted in prompt.max_tokens; beyond its context the model was never trained."""
+    sampler = generator(backbone, limit=60)
+    sampler.load_version(0, adapters[0])
+    longest = 0
+    for seed in range(24):
+        (answer,) = sampler.generate([GenerationRequest("s", (3,) * 120, seed)], 0)
+        longest = max(longest, len(answer.response_ids))
+    assert longest == 8
+    with pytest.raises(MlrlError, match="fills the model's context of 128 tokens"):
+        list(sampler.generate([GenerationRequest("s", (3,) * 128, 0)], 0))
 
 
 def test_first_tokens_follow_the_distribution(backbone: Path, adapters: list[Path]) -> None:

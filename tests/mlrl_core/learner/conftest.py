@@ -11,6 +11,7 @@ import torch
 
 from mlrl_core.config import RunConfig, load_config
 from mlrl_core.learner.batch_file import BatchRow
+from tests.models import save_llama
 
 VOCABULARY = 67
 
@@ -25,26 +26,18 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def backbone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    folder = tmp_path_factory.mktemp("backbone")
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=256,
-        tie_word_embeddings=True,
-        bos_token_id=1,
-        eos_token_id=2,
-        pad_token_id=2,
-        initializer_range=0.3,  # far from uniform, so that mistakes show
-    )
-    LlamaForCausalLM(config).save_pretrained(folder)
-    return folder
+    shape = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 256,
+    }
+    ids = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 2}
+    # Far from uniform, so that mistakes show.
+    return save_llama(tmp_path_factory.mktemp("backbone"), shape, tokenizer=False, initializer_range=0.3, **ids)
 
 
 @pytest.fixture(scope="session")

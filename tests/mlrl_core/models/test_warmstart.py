@@ -14,7 +14,7 @@ from mlrl_core.competitions import Competition, prepare_competition
 from mlrl_core.config import RunConfig, load_config
 from mlrl_core.errors import MlrlError
 from mlrl_core.models.warmstart import _lesson, prepare_warmstart
-from tests.gpu_check import SHAPES, random_model
+from tests.models import TINY, save_llama
 
 SMALL = ("warmstart.demonstrations=48", "warmstart.batch_size=8", "warmstart.epochs=2", "policy.lora.r=8")
 FAST = ("warmstart.learning_rate=1e-2", "learner.autocast=false", "prompt.max_tokens=200", "warmstart.threads=1")
@@ -29,7 +29,7 @@ def diamonds(tmp_path_factory: pytest.TempPathFactory) -> Competition:
 def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    yield random_model(SHAPES["tiny"], "float32", tmp_path_factory.mktemp("base"))
+    yield save_llama(tmp_path_factory.mktemp("base"))
     torch.set_num_threads(before)
 
 
@@ -70,7 +70,7 @@ def test_it_teaches_and_is_made_once(base: Path, diamonds: Competition, tmp_path
     # The run's seed is no part of the recipe, the base's weights are.
     again = prepare_warmstart(base, small(base, seed=7), diamonds, diamonds.public_dir, tmp_path, no_making)
     assert again == made
-    other = random_model(SHAPES["tiny"] | {"num_hidden_layers": 1}, "float32", tmp_path / "other")
+    other = save_llama(tmp_path / "other", TINY | {"num_hidden_layers": 1})
     changed: list[str] = []
     prepare_warmstart(other, small(base), diamonds, diamonds.public_dir, tmp_path / "cache", changed.append)
     assert changed
