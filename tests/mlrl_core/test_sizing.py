@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 
 import pytest
 
+from mlrl_core.commands.hardware import propose_slots
 from mlrl_core.config import load_config
 from mlrl_core.errors import MlrlError
 from mlrl_core.sizing import QWEN25_3B, SMOLLM2, ModelShape, lora_parameters, needs_of, shape_of
@@ -44,3 +47,71 @@ def test_shape_comes_from_the_folder(tmp_path: Path) -> None:
         '"vocab_size": 100}'
     )
     assert shape_of(config) == ModelShape(64, 96, 2, 4, 4, 16, 100, False)
+
+
+# Of docs/gpu.md: bytes/s and useful operations/s of one GPU, its GiB, threads and GiB of the host.
+MACHINES = [(1.56e12, 0.25 * 312e12, 40, 96, 1152), (2.04e12, 0.25 * 312e12, 80, 96, 1152)]
+MACHINES += [(3.35e12, 0.20 * 989e12, 80, 192, 2048)]
+
+
+def _table() -> dict[str, list[list[float]]]:
+    """The rows of the table of eight GPUs: label to the numbers in each column."""
+    text = (Path(__file__).parents[2] / "docs" / "gpu.md").read_text()
+    lines = text.split("| | 8 x A100-40 |")[1].split("\n\n")[0].split("\n")[2:]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {row[0]: [[float(n) for n in re.findall(r"\d+", c.replace(",", ""))] for c in row[1:]] for row in cells}
+
+
+def _rows(label: str) -> list[list[float]]:
+    (found,) = [row for name, row in _table().items() if name.startswith(label)]
+    return found
+
+
+def test_the_table_of_eight_gpus_is_what_the_formulas_give() -> None:
+    config = load_config("paper")
+    needs = needs_of(config, QWEN25_3B)
+    weights = 2 * QWEN25_3B.parameters
+    context = QWEN25_3B.kv_bytes_per_token
+    adapter = lora_parameters(QWEN25_3B, 64, config.policy.lora.target_modules)
+    for column, (bandwidth, operations, gib, threads, host_gib) in enumerate(MACHINES):
+
+        def said(label: str, column: int = column) -> list[float]:
+            return _rows(label)[column]
+
+        share = config.generation.gpu_memory_share * gib
+        assert said("host") == [threads, host_gib]
+        assert said("learner") == [round(needs.learner), gib]
+        assert said("server") == [round(needs.server), round(share)]
+        free = share * 2**30 - weights - 3 * adapter * 2 - 3.5 * 2**30
+        assert said("responses") == [pytest.approx(free / (2048 * context), rel=0.02)]
+        slots = propose_slots(config, threads, host_gib * 1024)
+        assert said("execution slots") == [slots]
+        assert said("disk") == [round(needs.model), round(needs.disk)]
+        sampling = 700 * (weights + 40 * 1400 * context) / (0.5 * bandwidth)
+        assert said("sampling") == said("instrumenting") == [pytest.approx(sampling, abs=1)]
+        assert said("executing") == [round(128 * 100 / slots)]
+        update = 16 * QWEN25_3B.parameters * 156_000 / (4 * operations)
+        assert said("update") == [pytest.approx(update, abs=0.5)]
+        assert said("publishing") == [pytest.approx((4 + 24) * adapter / 1e9 + 4 * 0.4, abs=0.5)]
+        once = sum(said(each)[0] for each in ("sampling", "instrumenting", "update", "publishing"))
+        assert said("**a step at first") == [pytest.approx((once + said("executing")[0]) / 60, abs=0.5)]
+        later = (once + 128 * 10 / slots) / 60
+        assert later == pytest.approx((said("a step once") or [0.5])[0], abs=0.15)
+    assert needs_of(load_config("paper", ["learner.gradient_checkpointing=false"]), QWEN25_3B).learner == pytest.approx(
+        needs.learner + 67, abs=0.5
+    )
+
+
+def test_every_command_and_key_of_the_page_exists() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "gpu.md").read_text()
+    for settings in re.findall(r"mlrl (?:train|doctor)((?: +--[a-z-]+ +(?:'[^']*'|[^\s#`]+))+)", text):
+        words = shlex.split(settings)
+        options = list(zip(words[::2], words[1::2], strict=True))
+        assert {name for name, _ in options} <= {"--profile", "--set", "--seed", "--run"}
+        load_config("paper", [value for name, value in options if name == "--set"])
+    keys = set(re.findall(r"`((?:learner|generation|ppo|sandbox|policy|tracking)\.[a-z_]+)", text))
+    assert len(keys) > 8
+    known = load_config("paper").model_dump()
+    for key in keys:
+        section, name = key.split(".")
+        assert name in known[section], key

