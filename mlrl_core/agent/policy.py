@@ -26,7 +26,9 @@ def prepare_policy(config: RunConfig, competition: Competition, progress: Progre
     if config.policy.model == "nano":
         from mlrl_core.nano.prepare import prepare_nano
 
-        return prepare_nano(config, competition, competition.public_dir, cache_dir() / "nano", progress)
+        folder = prepare_nano(config, competition, competition.public_dir, cache_dir() / "nano", progress)
+        context_of(config, folder)
+        return folder
     base = _base(config.policy.model, progress)
     context_of(config, base)
     if not config.warmstart.demonstrations:
@@ -59,11 +61,14 @@ def check_policy(config: RunConfig) -> str:
     """
     name = config.policy.model
     if name == "nano":
+        from mlrl_core.nano.shipped import shipped_dir
+
+        context_of(config, shipped_dir())
         return "nano, built here"
     if name == "smollm2":
         from mlrl_core.models.smollm2 import check_smollm2
 
-        return check_smollm2(cache_dir() / "models")
+        return check_smollm2(config, cache_dir() / "models")
     from mlrl_core.models.folder import check_model_folder, find_fetched
 
     folder = Path(name).expanduser()

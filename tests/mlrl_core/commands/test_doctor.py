@@ -31,9 +31,9 @@ class _Machine:
 def test_slots_are_proposed_from_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     _Machine(monkeypatch, 96, 1152)
     said = doctors._machine(load_config("paper"))
-    assert said.startswith("96 cores, 1152.0 of 1152.0 GB free, 71 slots")  # as the sandbox takes them for 0
+    assert said.startswith("96 cores, 1152.0 of 1152.0 GB free, execution slots: 71")  # as the sandbox takes them for 0
     assert "sandbox.slots=64 would leave room" in said
-    assert doctors._machine(load_config("paper", ["sandbox.slots=64"])).endswith("64 slots")
+    assert doctors._machine(load_config("paper", ["sandbox.slots=64"])).endswith("execution slots: 64")
     with pytest.raises(MlrlError, match=r"100 slots of 16384 MiB don't fit .* sandbox\.slots=64$"):
         doctors._machine(load_config("paper", ["sandbox.slots=100"]))
 

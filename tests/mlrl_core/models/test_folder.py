@@ -97,3 +97,10 @@ def test_a_context_that_is_too_short_is_said_before_anything_starts(tmp_path: Pa
         context_of(load_config("nano", ["prompt.max_tokens=256", "sampling.max_new_tokens=257"]), tmp_path)
     (tmp_path / "config.json").write_text("{}")
     assert context_of(load_config("nano", []), tmp_path) is None
+
+
+@pytest.mark.parametrize(("model", "context"), [("nano", 1024), ("smollm2", 8192)])
+def test_the_doctor_knows_the_context_of_what_is_not_there_yet(model: str, context: int) -> None:
+    check_policy(load_config(model))
+    with pytest.raises(MlrlError, match=f"but the model's context is {context} tokens"):
+        check_policy(load_config(model, [f"sampling.max_new_tokens={context}"]))
