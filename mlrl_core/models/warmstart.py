@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import select
+import subprocess
+import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -19,14 +23,17 @@ from mlrl_core.agent.encoding import chat_prompt_ids, count_tokens, load_tokeniz
 from mlrl_core.agent.prompts import PromptSource, solve_prompt
 from mlrl_core.cache import made_once
 from mlrl_core.config import RunConfig
-from mlrl_core.errors import MlrlError
+from mlrl_core.config.load import dump_toml
+from mlrl_core.errors import InfraError, MlrlError
+from mlrl_core.learner.client import FIRM_MALLOC
+from mlrl_core.models.fine_tuning import MISTAKE
 from mlrl_core.models.smollm2 import file_digest
 from mlrl_core.nano.facts import read_facts
 from mlrl_core.nano.grammar import write_demonstration
 
 Progress = Callable[[str], None]
-_WARMUP_SHARE = 0.1
-_LAST_RATE = 0.1
+_SILENCE_S = 900.0  # of the child: between two steps, or while it loads and saves
+_END_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,7 @@ def prepare_warmstart(
     """The folder of ``base`` after its warm start for ``competition``, made when missing.
 
     It is keyed by the base's weights, the demonstrations in its tokens, and every setting that turns one into the
-    other. Raises MlrlError for a competition that the grammar has no words for.
+    other. Raises MlrlError for a competition that the grammar has no words for, InfraError when its process fails.
     """
     weights = sorted(base.glob("*.safetensors"))
     if not weights:
@@ -78,92 +85,50 @@ def _lesson(base: Path, config: RunConfig, competition: PromptSource, public_dir
 
 
 def _make(base: Path, config: RunConfig, lesson: _Lesson, folder: Path, progress: Progress) -> None:
-    import torch
-    from transformers import AutoModelForCausalLM
+    """In a child process: what it takes, gigabytes, is given back, and torch's threads are its own."""
+    with tempfile.TemporaryDirectory(prefix="warmstart-") as place:
+        job = Path(place)
+        (job / "config.toml").write_text(dump_toml(config))
+        (job / "lesson.json").write_text(json.dumps([lesson.prompt_ids, lesson.responses]))
+        with (job / "log").open("w+b") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "mlrl_core.models.fine_tuning", str(job), str(base.absolute()), str(folder)],
+                stdin=subprocess.PIPE,  # its end tells the child of ours
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env={**os.environ, **FIRM_MALLOC, "OMP_WAIT_POLICY": "passive", "HF_HUB_OFFLINE": "1"},
+                start_new_session=True,
+            )
+            try:
+                status = _follow(process, progress)
+            finally:
+                process.kill()
+                process.wait(_END_S)
+                for pipe in (process.stdin, process.stdout):
+                    assert pipe is not None
+                    pipe.close()
+        if status:
+            said = (job / "log").read_text(errors="replace").strip().splitlines() or ["it said nothing"]
+            if status == MISTAKE:
+                raise MlrlError(said[-1])
+            raise InfraError(f"the warm start ended with status {status}: {said[-1]}")
 
-    from mlrl_core.generation.adapter import AdapterMerger
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(config.warmstart.threads or threads)
+def _follow(process: subprocess.Popen[bytes], progress: Progress) -> int:
+    """Tell ``progress`` each line that the process prints; its status when it ends."""
+    assert process.stdout is not None
+    begun = b""
+    while True:
+        readable, _, _ = select.select([process.stdout], [], [], _SILENCE_S)
+        if not readable:
+            raise InfraError(f"the warm start has said nothing for {_SILENCE_S:g} s")
+        part = os.read(process.stdout.fileno(), 65536)
+        if not part:
+            break
+        *lines, begun = (begun + part).split(b"\n")
+        for line in lines:
+            progress(line.decode(errors="replace"))
     try:
-        with tempfile.TemporaryDirectory(prefix="adapter-") as adapter:
-            loss = fine_tune(base, config, lesson.prompt_ids, lesson.responses, Path(adapter), progress)
-            model = AutoModelForCausalLM.from_pretrained(base, dtype=config.policy.dtype, local_files_only=True)
-            AdapterMerger(model).merge(Path(adapter))
-    finally:
-        torch.set_num_threads(threads)
-    model.save_pretrained(folder)
-    load_tokenizer(base).save_pretrained(folder)
-    facts = {"base": base.name, "demonstrations": len(lesson.responses), "loss": loss}
-    (folder / "warmstart.json").write_text(json.dumps(facts, indent=2) + "\n")
-
-
-def fine_tune(
-    base: Path,
-    config: RunConfig,
-    prompt_ids: tuple[int, ...],
-    responses: Sequence[tuple[int, ...]],
-    adapter: Path,
-    progress: Progress,
-) -> float:
-    """Minimise the cross-entropy of ``responses`` (ids, end token included) after the one prompt; write the adapter.
-
-    Returns the mean loss of the last tenth of the steps, in nats per token.
-    """
-    import torch
-
-    from mlrl_core.learner.batch_file import BatchRow
-    from mlrl_core.learner.network import Network
-    from mlrl_core.learner.packing import pack_rows
-    from mlrl_core.learner.ranks import Ranks
-    from mlrl_core.ppo.losses import token_mean
-
-    settings = config.warmstart
-    # The seed of the run decides nothing here: all runs of one recipe begin with the same version 0.
-    sampled = config.sampling.model_copy(update={"temperature": 1.0})
-    network = Network(base, config.model_copy(update={"seed": settings.seed, "sampling": sampled}), Ranks.alone())
-    rows = [
-        BatchRow(str(i), "", prompt_ids, each, (0.0,) * len(each), 0, 0, 1, 0, "graded", "stop")
-        for i, each in enumerate(responses)
-    ]
-    steps = _steps(len(rows), settings.batch_size, settings.epochs, settings.seed)
-    parameters = list(network.trainable("policy").values())
-    optimizer = torch.optim.AdamW(parameters, lr=settings.learning_rate, betas=(0.9, 0.95), weight_decay=0.0)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, len(steps)))
-    width = max(len(each) for each in responses)
-    losses: list[float] = []
-    for number, chosen in enumerate(steps, 1):
-        tokens, loss = sum(len(responses[i]) for i in chosen), 0.0
-        with network.acting("policy"):
-            for pack in pack_rows(rows, chosen, width, config.ppo.micro_batch_tokens):
-                log_probs = network(pack, "policy").log_probs
-                part = token_mean(-log_probs, torch.ones_like(log_probs), tokens)
-                part.backward()
-                loss += part.item()
-        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        schedule.step()
-        losses.append(loss)
-        progress(f"warm start: step {number} of {len(steps)}, loss {loss:.3f}")
-    network.export_adapter(adapter, Ranks.alone())
-    tail = losses[-max(1, len(losses) // 10) :]
-    return sum(tail) / len(tail)
-
-
-def _steps(rows: int, size: int, epochs: int, seed: int) -> list[list[int]]:
-    """Row numbers of each optimiser step; every row is in one step of each epoch."""
-    rng, steps = Random(seed), []
-    for _ in range(epochs):
-        order = list(range(rows))
-        rng.shuffle(order)
-        steps += [order[start : start + size] for start in range(0, rows, size)]
-    return steps
-
-
-def _rate(step: int, steps: int) -> float:
-    """Share of the learning rate: linear warm-up, then linearly down to a tenth."""
-    warmup = max(1, int(steps * _WARMUP_SHARE))
-    if step < warmup:
-        return (step + 1) / warmup
-    return 1 - (1 - _LAST_RATE) * (step - warmup) / max(1, steps - warmup)
+        return process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        raise InfraError("the warm start does not end") from None

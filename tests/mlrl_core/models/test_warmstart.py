@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
 from mlrl_core.competitions import Competition, prepare_competition
 from mlrl_core.config import RunConfig, load_config
-from mlrl_core.errors import MlrlError
+from mlrl_core.config.load import dump_toml
+from mlrl_core.errors import InfraError, MlrlError
 from mlrl_core.models.warmstart import _lesson, prepare_warmstart
 from tests.models import TINY, save_llama
 
@@ -79,6 +83,47 @@ def test_it_teaches_and_is_made_once(base: Path, diamonds: Competition, tmp_path
 def test_a_folder_without_safetensors_is_one_line(diamonds: Competition, tmp_path: Path) -> None:
     with pytest.raises(MlrlError, match="holds none"):
         prepare_warmstart(tmp_path, small(tmp_path), diamonds, diamonds.public_dir, tmp_path / "c", no_making)
+
+
+def test_whoever_is_told_may_stop_it(base: Path, diamonds: Competition, tmp_path: Path) -> None:
+    def stop(text: str) -> None:
+        assert [each for each in psutil.Process().children() if "mlrl_core.models.fine_tuning" in each.cmdline()]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare_warmstart(base, small(base, "warmstart.seed=1"), diamonds, diamonds.public_dir, tmp_path, stop)
+    assert not [each for each in psutil.Process().children() if "mlrl_core.models.fine_tuning" in each.cmdline()]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_it_ends_with_whoever_started_it(base: Path, tmp_path: Path) -> None:
+    """Whose end closes the pipe to its standard input, however that comes."""
+    (tmp_path / "config.toml").write_text(dump_toml(small(base, "warmstart.epochs=1000")))
+    (tmp_path / "lesson.json").write_text(json.dumps([[5, 6], [[7, 8, 1]] * 64]))
+    command = [sys.executable, "-m", "mlrl_core.models.fine_tuning", str(tmp_path), str(base), str(tmp_path / "made")]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdin is not None
+    assert child.stdout is not None
+    assert child.stdout.readline().startswith(b"warm start: step 1 of 8000")
+    child.stdin.close()
+    assert child.wait(10) == 3
+    child.stdout.close()
+
+
+def test_a_model_that_can_not_be_trained_is_one_line(diamonds: Competition, tmp_path: Path) -> None:
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    folder = save_llama(tmp_path / "windows")
+    shape = {**TINY, "use_sliding_window": True, "max_window_layers": 0, "sliding_window": 16}
+    Qwen2ForCausalLM(Qwen2Config(**shape)).save_pretrained(folder)
+    with pytest.raises(MlrlError, match=r"sliding_attention can't be trained in packs") as refused:
+        prepare_warmstart(folder, small(folder), diamonds, diamonds.public_dir, tmp_path / "cache", no_making)
+    assert "\n" not in str(refused.value)
+    (folder / "model.safetensors").write_bytes(b"broken")
+    with pytest.raises(InfraError, match=r"the warm start ended with status 1: .*safetensor") as failed:
+        prepare_warmstart(folder, small(folder), diamonds, diamonds.public_dir, tmp_path / "cache", no_making)
+    assert "\n" not in str(failed.value)
+    assert list((tmp_path / "cache").iterdir()) == []
 
 
 @pytest.mark.parametrize(
