@@ -87,7 +87,8 @@ def _summaries(folder: RunDirectory, version: int) -> list[Summary]:
     config = folder.load_config()
     arenas = {each.id: each for each in open_competitions(config.competition)}
     rows = ExperienceStore(folder).frame(None, COLUMNS)
-    return summarise(version, rows, lambda name, raw: map_score(arenas[name], raw, config.reward.reward_map))
+    rule = config.reward
+    return summarise(version, rows, lambda name, raw: map_score(arenas[name], raw, rule.reward_map, rule.map_power))
 
 
 def show(console: Console, versions: Sequence[Sequence[Summary]]) -> None:
