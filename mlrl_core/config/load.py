@@ -123,6 +123,8 @@ def _one_line(error: ValidationError) -> str:
         best = next(iter(same_leaf or near), None)
         return f"unknown configuration key '{location}'" + (f", did you mean '{best}'?" if best else "")
     message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "tuple_type":  # quotes are lost in a shell, and what is left is text
+        message = f"it is a list; in a shell write it as '{location}=[\"...\"]', quotes included"
     return f"configuration: {location + ': ' if location else ''}{message}"
 
 

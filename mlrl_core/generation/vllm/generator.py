@@ -7,6 +7,7 @@ current everywhere.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import threading
 import time
@@ -39,7 +40,9 @@ class VllmGenerator:
         """
         self._config = config
         self._generation = config.generation
-        self._run_key = run_dir.name
+        # Servers at URLs are shared: runs may have one name, and evaluations are folders called by their version.
+        place = hashlib.sha256(str(run_dir.absolute()).encode()).hexdigest()[:6]
+        self._run_key = f"{run_dir.name}-{place}"
         self._lock = threading.Lock()
         self._in_flight: Counter[Adapter] = Counter()
         self._current: Adapter | None = None

@@ -34,6 +34,10 @@ def test_every_profile_loads_and_survives_its_own_file(profile: str, tmp_path: P
         ("sandbox.backend=podman", "sandbox.backend"),
         ("policy.lora.r=7", "policy.lora.r"),
         ("wave_size=129", "wave_size"),
+        (
+            "generation.servers=cuda:0",
+            """generation.servers: it is a list; in a shell write it as 'generation.servers""",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_that_names_the_key(override: str, message: str) -> None:

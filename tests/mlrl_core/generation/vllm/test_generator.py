@@ -85,6 +85,18 @@ def test_the_first_version_has_none_to_stand_in(setting: _Setting) -> None:
         setting.generator.generate(requests(1), 0)
 
 
+def test_runs_of_one_name_share_servers(setting: _Setting) -> None:
+    """Two evaluations of version 7, say: each is a folder called 00007 in its own run."""
+    other = VllmGenerator(setting.config, setting.folder, setting.folder / "elsewhere" / "run")
+    setting.generator.load_version(1, setting.version(1))
+    moved = write(setting.folder / "other" / "00001" / "adapter")
+    other.load_version(1, moved)
+    assert [len(each.adapters) for each in setting.servers] == [2, 2]
+    other.close()
+    assert setting.loaded() == [{"001"}, {"001"}]
+    assert setting.sampled_from(1) == {1}
+
+
 def test_a_wave_outlives_one_of_its_servers(setting: _Setting) -> None:
     setting.generator.load_version(1, setting.version(1))
     gone, left = setting.servers
