@@ -30,11 +30,17 @@ class Ranks:
         """Join the group that torchrun's environment describes; without one, be alone.
 
         ``timeout_s`` limits every collective: it must be longer than the work between two of them, not than the
-        time between updates, for nobody waits within a collective while idle.
+        time between updates, for nobody waits within a collective while idle. Raises MlrlError for GPUs that are not
+        there.
         """
         if device == "cuda" and not torch.cuda.is_available():
             raise MlrlError("learner.device = cuda, but PyTorch sees no GPU: set it to cpu or install a CUDA build")
         world = int(os.environ.get("WORLD_SIZE", "1"))
+        if device == "cuda" and world > torch.cuda.device_count():
+            raise MlrlError(
+                f"learner.ranks = {world}, but PyTorch sees {torch.cuda.device_count()} GPUs: lower it, or show more by "
+                "CUDA_VISIBLE_DEVICES"
+            )
         local = int(os.environ.get("LOCAL_RANK", "0"))
         place = torch.device(f"cuda:{local}" if device == "cuda" else "cpu")
         if device == "cuda":

@@ -3,7 +3,7 @@
 The command ends when it ends by itself, or when this process's standard input closes: that is how its owner says so,
 also by dying of SIGKILL. First SIGTERM, then SIGKILL to all that is left. A server's engine and workers make groups of
 their own, so children are found as descendants: this process adopts those whose parent has gone. Standard library
-only, and no package of ours: it runs in the server's interpreter.
+only, and no package of ours: it stays small beside the server.
 """
 
 from __future__ import annotations

@@ -13,9 +13,11 @@ import pytest
 import torch
 
 from mlrl_core.config import RunConfig, dump_toml
+from mlrl_core.errors import MlrlError
 from mlrl_core.learner.batch_file import BatchRow, read_batch, write_batch
 from mlrl_core.learner.engine import Engine
 from mlrl_core.learner.packing import share_of
+from mlrl_core.learner.ranks import Ranks
 
 MakeConfig = Callable[..., RunConfig]
 MakeRows = Callable[..., list[BatchRow]]
@@ -122,3 +124,14 @@ def test_rows_are_dealt_once_and_evenly(make_rows: MakeRows, world: int) -> None
     assert max(tokens) <= sum(tokens) / world + 30
     assert torch.tensor(tokens).sum() == 81
     assert share_of(make_rows([0, 0]), [0, 1], 1, 2) == []
+
+
+def test_gpus_that_are_not_there_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(MlrlError, match="PyTorch sees no GPU"):
+        Ranks.join("cuda", 1)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with pytest.raises(MlrlError, match=r"learner\.ranks = 4, but PyTorch sees 2 GPUs"):
+        Ranks.join("cuda", 1)
