@@ -36,10 +36,9 @@ class Ranks:
         if device == "cuda" and not torch.cuda.is_available():
             raise MlrlError("learner.device = cuda, but PyTorch sees no GPU: set it to cpu or install a CUDA build")
         world = int(os.environ.get("WORLD_SIZE", "1"))
-        if device == "cuda" and world > torch.cuda.device_count():
+        if device == "cuda" and world > (there := torch.cuda.device_count()):
             raise MlrlError(
-                f"learner.ranks = {world}, but PyTorch sees {torch.cuda.device_count()} GPUs: lower it, or show more by "
-                "CUDA_VISIBLE_DEVICES"
+                f"learner.ranks = {world}, but PyTorch sees {there} GPUs: lower it, or show more by CUDA_VISIBLE_DEVICES"
             )
         local = int(os.environ.get("LOCAL_RANK", "0"))
         place = torch.device(f"cuda:{local}" if device == "cuda" else "cpu")
