@@ -38,7 +38,7 @@ class Ranks:
         world = int(os.environ.get("WORLD_SIZE", "1"))
         if device == "cuda" and world > (there := torch.cuda.device_count()):
             raise MlrlError(
-                f"learner.ranks = {world}, but PyTorch sees {there} GPUs: lower it, or show more by CUDA_VISIBLE_DEVICES"
+                f"learner.ranks = {world}, but PyTorch sees {there} GPUs: lower it or set CUDA_VISIBLE_DEVICES"
             )
         local = int(os.environ.get("LOCAL_RANK", "0"))
         place = torch.device(f"cuda:{local}" if device == "cuda" else "cpu")
