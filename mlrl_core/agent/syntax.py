@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from mlrl_core.instrumentation.reading import UNREADABLE, read
+
 
 def parse_program(code: str) -> ast.Module | None:
     """The tree, or None where the text is no Python."""
     try:
-        return ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return read(code)
+    except UNREADABLE:
         return None
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-_TRACEBACK_LINE = re.compile(r'(File "[^"\n]*solution\.py", line )(\d+)')
+# In a traceback, and in a warning or a log record.
+_LINE = re.compile(r'(File "[^"\n]*solution\.py", line |\bsolution\.py:)(\d+)')
 
 
 def original_lines(text: str, line_map: Sequence[int]) -> str:
-    """``text`` (a traceback) with the line numbers of ``solution.py`` as in the original program.
+    """``text`` (tracebacks, warnings) with the line numbers of ``solution.py`` as in the original program.
 
     A line that was inserted takes the number of the original line before it. Numbers outside the map stay.
     """
@@ -22,7 +23,7 @@ def original_lines(text: str, line_map: Sequence[int]) -> str:
             number -= 1
         return match[0]
 
-    return _TRACEBACK_LINE.sub(back, text)
+    return _LINE.sub(back, text)
 
 
 def without_nonce(text: str, nonce: str) -> str:
