@@ -87,7 +87,7 @@ class WavePrompts:
             if earlier >= wave:
                 break
             if earlier not in self._known:
-                rows = candidates_of(self._store.frame([earlier], CANDIDATE_COLUMNS))
+                rows = candidates_of(self._store.frame([earlier], CANDIDATE_COLUMNS), self._config.hacks)
                 if not self._store.shard(earlier).exists():  # more rows may come
                     found += rows
                     continue

@@ -60,7 +60,8 @@ def score(run_dir: str, competition: str, solution_id: str) -> str:
     graded = _grade(resources, solution, work, execution)
     outcome = outcome_of(execution, graded)
     shown = _for_people(execution, program)
-    flags = detect(solution.code, execution, graded, program.milestones if program else ())
+    by_rule = program.milestones if program and program.inserter == "ast" else ()
+    flags = detect(solution.code, execution, graded, by_rule)
     close(
         resources,
         Experience(
