@@ -80,6 +80,14 @@ def cut_end(text: str, room: int, count: Count) -> str:
     return f"{head}\n{_CUT}" if head.strip() else ""
 
 
+def cut_line(text: str, room: int, count: Count) -> str:
+    """One line, or its longest beginning that fits; the cut is marked. Empty when nothing of it fits."""
+    if count(text) <= room:
+        return text
+    kept = _most(len(text) - 1, lambda n: count(f"{text[:n]}…\n") <= room)
+    return f"{text[:kept]}…\n" if kept else ""
+
+
 def cut_middle(text: str, room: int, count: Count, mark: str) -> str:
     """Head and tail of ``text`` in whole lines, as much as fits; ``mark`` (with ``{lines}``) stands for the middle.
     Empty when not even one line of either fits."""

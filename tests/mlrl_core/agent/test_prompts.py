@@ -167,6 +167,17 @@ def test_head_and_tail_of_a_long_program_stay_and_the_cut_is_marked() -> None:
     assert lines == 40 - sum(f"step_{i} = {i}\n" in prompt for i in range(40))
 
 
+def test_an_error_of_any_length_fits() -> None:
+    failed = Earlier(PROGRAM, OUTPUT, "It ended with an error.", f"ValueError in line 3, `f()`: {'very ' * 300}long")
+    assert f"\nThe error: {failed.error}\n" in writer(10_000).improve(failed)
+    for budget in range(170, 700, 7):
+        prompt = writer(budget).improve(failed)
+        assert words(prompt) <= budget
+        assert failed.outcome in prompt
+        assert "step_0" not in prompt or failed.error in prompt  # the program is cut before
+    assert "The error: ValueError in line 3" in writer(200).improve(failed)
+
+
 def test_without_a_preview_or_packages_nothing_is_said_of_them() -> None:
     prompt = writer(10_000, preview=lambda room: "", packages={}).solve
     assert "files in ./input/:" not in prompt
