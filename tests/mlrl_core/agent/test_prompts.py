@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -202,6 +203,39 @@ def test_no_text_holds_a_special_token(pieces: list[str]) -> None:
     if "<|" not in text:
         assert neutralised(tokenizer, text) == text
     assert count_tokens(tokenizer, text) == len(tokenizer(neutralised(tokenizer, text))["input_ids"])
+
+
+@pytest.mark.parametrize(
+    "special",
+    [
+        ["<|im_start|>", "<|im_end|>", "<|endoftext|>"],
+        ["[INST]", "[/INST]", "<s>", "</s>"],
+        ["<start_of_turn>", "<end_of_turn>"],
+        ["<｜User｜>", "<｜end▁of▁sentence｜>"],
+        ["EOS", "endoftext"],
+        ["###", "##", "<<", "<<<"],
+        ["< s", "a b", "<|x y|>"],
+    ],
+)
+def test_no_text_holds_a_special_token_of_any_tokenizer(special: list[str]) -> None:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    made = Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(letters)}, merges=[]))
+    made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=made)
+    tokenizer.add_special_tokens({"additional_special_tokens": special})
+    tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    ids = set(tokenizer.convert_tokens_to_ids(special))
+    rng = Random(0)
+    for _ in range(300):
+        parts = []
+        for _ in range(rng.randrange(1, 7)):
+            token = rng.choice(special)
+            parts.append(rng.choice([token, token[: rng.randrange(1, len(token))], token[1:], " ", "\n", "<", ">"]))
+        text = "".join(parts)
+        assert not ids & set(chat_prompt_ids(tokenizer, text)), text
 
 
 _tokenizers: list = []
