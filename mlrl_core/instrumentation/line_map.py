@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from mlrl_core.instrumentation.milestones import SWALLOWED
+
 # In a traceback, and in a warning or a log record.
 _LINE = re.compile(r'(File "[^"\n]*solution\.py", line |\bsolution\.py:)(\d+)')
 
@@ -27,8 +29,15 @@ def original_lines(text: str, line_map: Sequence[int]) -> str:
 
 
 def without_nonce(text: str, nonce: str) -> str:
-    """``text`` without the lines that hold ``nonce``: a program can print its own source, and what goes back to the
-    policy, to people or into artifacts must not show what was inserted."""
+    """``text`` without the lines that hold ``nonce``, and without the second half of what was inserted behind one: a
+    program can print its own source, and what goes back to the policy, to people or into artifacts must not show it."""
     if not nonce or nonce not in text:
         return text
-    return "".join(line for line in text.splitlines(keepends=True) if nonce not in line)
+    kept: list[str] = []
+    behind = False
+    for line in text.splitlines(keepends=True):
+        removed = nonce in line or (behind and line.rstrip().endswith(SWALLOWED))
+        behind = nonce in line
+        if not removed:
+            kept.append(line)
+    return "".join(kept)

@@ -18,6 +18,7 @@ MILESTONES: tuple[str, ...] = (
 )
 # These print the number in a variable; without such a variable they have no place.
 VALUED: frozenset[str] = frozenset({"training loss", "validation score"})
+SWALLOWED = "except BaseException: pass"  # the second line of what is inserted
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,4 +50,4 @@ def print_lines(label: str, nonce: str, indent: str, variable: str | None = None
     else:
         once, text = "", f'"{nonce} {label}: %.12g\\n" % {variable}'
     written = f'(lambda o: {once}(o.write({text}), o.flush()))(__import__("sys").__stdout__)'
-    return [f"{indent}try: {written}", f"{indent}except BaseException: pass"]
+    return [f"{indent}try: {written}", f"{indent}{SWALLOWED}"]
