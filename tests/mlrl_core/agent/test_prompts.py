@@ -168,6 +168,16 @@ def test_head_and_tail_of_a_long_program_stay_and_the_cut_is_marked() -> None:
     assert lines == 40 - sum(f"step_{i} = {i}\n" in prompt for i in range(40))
 
 
+def test_a_program_of_one_long_line_shows_its_ends() -> None:
+    count = len
+    made = writer(3000, count_tokens=count, config=PromptConfig(max_tokens=3000))
+    prompt = made.improve(Earlier(f"first = 1; x = '{'a' * 9000}'; last = 9\n", "", "It scored 0.25."))
+    assert "first = 1" in prompt
+    assert "last = 9" in prompt
+    assert " [...] " in prompt
+    assert 2900 < count(prompt) <= 3000
+
+
 def test_an_error_of_any_length_fits() -> None:
     failed = Earlier(PROGRAM, OUTPUT, "It ended with an error.", f"ValueError in line 3, `f()`: {'very ' * 300}long")
     assert f"\nThe error: {failed.error}\n" in writer(10_000).improve(failed)
