@@ -15,7 +15,7 @@ from mlrl_core.instrumentation.lm_rewrite import places_by_rewriting
 from mlrl_core.instrumentation.loops import outside_loops
 from mlrl_core.instrumentation.milestones import MILESTONES, VALUED, Place, new_nonce
 from mlrl_core.instrumentation.placement import place_milestones
-from mlrl_core.instrumentation.reading import UNREADABLE, read_compiled
+from mlrl_core.instrumentation.reading import UNREADABLE, read
 from mlrl_core.records import InstrumentedProgram
 
 __all__ = [
@@ -46,7 +46,7 @@ def instrument(
 ) -> InstrumentedProgram:
     """``code`` with milestone prints that carry ``nonce``.
 
-    The original runs unchanged, with the reason recorded, when it does not compile, when it holds the nonce, or when
+    The original runs unchanged, with the reason recorded, when it does not parse, when it holds the nonce, or when
     no result is the same program once the prints are taken out. Where the ``model`` of an ``lm_*`` inserter fails,
     ``on_failure`` says whether the rules of ``ast`` place the prints or the original runs (the paper). ``max_tokens``
     is the longest program, in the model's tokens.
@@ -56,9 +56,9 @@ def instrument(
     if nonce in code:
         return _unchanged(code, nonce, "the program holds the nonce")
     try:
-        tree = read_compiled(code)
+        tree = read(code)
     except UNREADABLE:
-        return _unchanged(code, nonce, "the program does not compile")
+        return _unchanged(code, nonce, "the program does not parse")
     try:
         return _instrumented(code, tree, inserter, nonce, model, on_failure, max_tokens)
     except RecursionError:

@@ -185,7 +185,7 @@ def test_line_map_finds_every_original_line() -> None:
 
 @pytest.mark.parametrize(
     ("code", "reason"),
-    [("print((\n", "does not compile"), (f"x = '{NONCE}'\n", "holds the nonce"), ("\x00", "does not compile")],
+    [("print((\n", "does not parse"), (f"x = '{NONCE}'\n", "holds the nonce"), ("\x00", "does not parse")],
 )
 def test_the_original_runs_when_it_cannot_be_instrumented(code: str, reason: str) -> None:
     program = instrument(code, "ast", NONCE)

@@ -113,7 +113,7 @@ def test_a_model_that_can_not_answer_falls_back() -> None:
     original = instrument(CODE, "lm_lines", NONCE, Fixed(""), on_failure="original")
     assert (original.inserter, original.source) == ("none", CODE)
     broken = instrument("print((\n", "lm_lines", NONCE, Fixed(""))
-    assert broken.fallback_reason == "the program does not compile"
+    assert broken.fallback_reason == "the program does not parse"
 
 
 def test_a_number_that_is_none_breaks_nothing() -> None:
