@@ -116,7 +116,7 @@ def _arena(config: RunConfig, competition: Competition) -> Arena:
     return Arena(
         inputs=competition.public_dir,
         grade=open_grader(config.reward, competition),
-        map_score=lambda raw: map_score(competition, raw, config.reward.reward_map),
+        map_score=lambda raw: map_score(competition, raw, config.reward.reward_map, config.reward.map_power),
     )
 
 

@@ -151,7 +151,7 @@ class FakePolicy:
         code = None if kind == "no_code" else f"# {kind}\nprint({draw[1]})\n"
         return Solution(
             solution_id=solution_id_of(wave, slot),
-            competition_id="toy",
+            competition_id=self.config.competition_of_slot(slot),
             wave=wave,
             slot=slot,
             prompt_kind="improve" if parent_id else "solve",

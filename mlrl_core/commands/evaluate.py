@@ -15,7 +15,7 @@ from rich.table import Table
 
 from mlrl_core.commands.train import EXIT_FAILED, EXIT_INTERRUPTED
 from mlrl_core.errors import InfraError, MlrlError
-from mlrl_core.evaluation.summary import Attempt, Mean, Summary, standard_errors, summarise
+from mlrl_core.evaluation.summary import BEST_OF, Attempt, Mean, Summary, standard_errors, summarise
 
 if TYPE_CHECKING:
     from mlrl_core.experience import RunDirectory
@@ -59,9 +59,9 @@ def evaluate(run_dir: Path, versions: Sequence[int], solutions: int, as_json: bo
                 raise error
             sys.stderr.write(f"failed: {str(error).splitlines()[0]}\nlog: {run.path / 'evaluate.log'}\n")
             return EXIT_FAILED
-    summaries = [_summary(folder, version) for version, folder in folders.items()]
+    summaries = [_summaries(folder, version) for version, folder in folders.items()]
     if as_json:
-        sys.stdout.write(json.dumps([asdict(each) for each in summaries]) + "\n")
+        sys.stdout.write(json.dumps([asdict(each) for version in summaries for each in version]) + "\n")
     else:
         show(console, summaries)
     return 0
@@ -79,7 +79,7 @@ def _run(run: RunDirectory, version: int, solutions: int, listener: Any) -> Any:
             return flow(run_dir=str(run.path), version=version, solutions=solutions, return_state=True)
 
 
-def _summary(folder: RunDirectory, version: int) -> Summary:
+def _summaries(folder: RunDirectory, version: int) -> list[Summary]:
     from mlrl_core.competitions import map_score, open_competitions
     from mlrl_core.evaluation.summary import COLUMNS
     from mlrl_core.experience import ExperienceStore
@@ -87,35 +87,57 @@ def _summary(folder: RunDirectory, version: int) -> Summary:
     config = folder.load_config()
     arenas = {each.id: each for each in open_competitions(config.competition)}
     rows = ExperienceStore(folder).frame(None, COLUMNS)
-    return summarise(version, rows, lambda name, raw: map_score(arenas[name], raw, config.reward.reward_map))
+    rule = config.reward
+    return summarise(version, rows, lambda name, raw: map_score(arenas[name], raw, rule.reward_map, rule.map_power))
 
 
-def show(console: Console, summaries: Sequence[Summary]) -> None:
-    """A table, a column per version; the last column says how sure the last one's gain over the first one is."""
-    table = Table(title=f"{summaries[0].solve.solutions} fresh solutions of each version", title_justify="left")
+def show(console: Console, versions: Sequence[Sequence[Summary]]) -> None:
+    """A table, a column per version; the last column says how sure the last one's gain over the first one is. With
+    several competitions one table of all and one of each. ``versions``: what ``summarise`` found of each."""
+    names = list(dict.fromkeys(each.competition_id for summaries in versions for each in summaries))
+    for name in names:
+        found = [each for summaries in versions for each in summaries if each.competition_id == name]
+        _show(console, found, "all competitions" if name is None else name)
+
+
+def _show(console: Console, summaries: Sequence[Summary], title: str) -> None:
+    table = Table(
+        title=f"{title}: {summaries[0].solve.solutions} fresh solutions of each version", title_justify="left"
+    )
     table.add_column("")
     for each in summaries:
         table.add_column(f"version {each.version}", justify="right")
     first, last = summaries[0], summaries[-1]
-    if last is not first:
+    rest = [""] if last is not first else []
+    if rest:
         table.add_column("gain, standard errors", justify="right")
-    for kind, title in _KINDS.items():
+    for kind, what in _KINDS.items():
         for label, name, digits in (("valid share", "valid", 2), ("reward of valid", "reward", 3)):
             cells = [_part(each, kind, name) for each in summaries]
             if not any(cells):
                 continue
-            row = [f"{title}: {label}", *(_text(mean, digits) for mean in cells)]
-            if last is not first:
+            row = [f"{what}: {label}", *(_text(mean, digits) for mean in cells)]
+            if rest:
                 gain = standard_errors(cells[0], cells[-1])
                 row.append("-" if gain is None else f"{gain:+.1f}")
             table.add_row(*row)
-    best = [f"{each.best_raw:.5g} ({each.best_id})" if each.best_raw is not None else "-" for each in summaries]
-    table.add_row("best score", *best, *([""] if last is not first else []))
+        bests = [attempt.best_of if (attempt := _attempt(each, kind)) else None for each in summaries]
+        if any(best is not None for best in bests):
+            cells_of_best = ["-" if best is None else f"{best:.3f}" for best in bests]
+            table.add_row(f"{what}: best reward of {BEST_OF}, expected", *cells_of_best, *rest)
+    if any(each.best_raw is not None for each in summaries):
+        best = [f"{each.best_raw:.5g} ({each.best_id})" if each.best_raw is not None else "-" for each in summaries]
+        table.add_row("best score", *best, *rest)
     console.print(table)
 
 
+def _attempt(summary: Summary, kind: str) -> Attempt | None:
+    found: Attempt | None = getattr(summary, kind)
+    return found
+
+
 def _part(summary: Summary, kind: str, name: str) -> Mean | None:
-    attempt: Attempt | None = getattr(summary, kind)
+    attempt = _attempt(summary, kind)
     return None if attempt is None else getattr(attempt, name)
 
 

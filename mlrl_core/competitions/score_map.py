@@ -16,18 +16,24 @@ BOUNDED_LIMIT = 1e9  # below: only so that a division never overflows
 LOG_METRICS = frozenset({"rmsle", "mean_column_rmsle", "rmse", "mae", "log_loss", "multiclass_log_loss"})
 
 
-def map_score(competition: Competition, raw: float, reward_map: str) -> float:
+def map_score(competition: Competition, raw: float, reward_map: str, power: float = 1.0) -> float:
     """The mapped score of a valid submission; higher is always better and the result is always finite.
 
     ``raw_signed``: the raw score, sign flipped when lower is better. ``bounded``: 0 at ``constant_score``, 1 at
     ``strong_score``, at most 1.5; on the logarithm of the error for error metrics, linear for the others.
-    ``board_rank``: the share of the leaderboard's teams beaten, ties half. Floors (``reward.valid_floor``) are the
-    caller's. Raises MlrlError when the map needs bounds or a board that the competition lacks.
+    ``board_rank``: the share of the leaderboard's teams beaten, ties half. What these two give above 0 is raised to
+    ``power``. Floors (``reward.valid_floor``) are the caller's. Raises MlrlError when the map needs bounds or a board
+    that the competition lacks.
     """
     if not math.isfinite(raw):
         raise ValueError(f"a score that is not finite is not a valid score: {raw}")
     if reward_map == "raw_signed":
         return -raw if competition.is_lower_better else raw
+    share = _share(competition, raw, reward_map)
+    return share**power if share > 0 else share
+
+
+def _share(competition: Competition, raw: float, reward_map: str) -> float:
     if reward_map == "board_rank":
         if competition.board is None:
             raise MlrlError(f"competition '{competition.id}' has no leaderboard: give one, or use another reward_map")

@@ -96,7 +96,9 @@ class RewardConfig(Section):
     """The rule of method.md section 4.
 
     ``reward_map``: ``bounded`` puts the constant baseline at 0 and the strong one at 1, ``board_rank`` is the share of
-    the leaderboard's teams beaten. ``partial_credit`` of a failed program: for each milestone it printed, for the share
+    the leaderboard's teams beaten. ``map_power``: what these two give above 0 is raised to it; above 1 the difference
+    between a good solution and the best one counts for more than the one between a bad one and a middling one, which
+    a policy learns first anyway. ``partial_credit`` of a failed program: for each milestone it printed, for the share
     of its lines before the exception (``error_line``: as much as all milestones are worth), or none.
     ``credit_on_valid`` adds it to graded programs as well. ``failure_charge``: the duration that a failed program
     counts with in the duration weights. ``report_split``: rewards are paid on one half of the private answers and
@@ -104,6 +106,7 @@ class RewardConfig(Section):
     """
 
     reward_map: Literal["raw_signed", "bounded", "board_rank"] = "raw_signed"
+    map_power: float = Field(1.0, gt=0, le=16)
     failure: float = -10.0
     partial_credit: Literal["milestones", "error_line", "none"] = "milestones"
     milestone_credit: float = Field(0.1, ge=0)
@@ -120,6 +123,12 @@ class RewardConfig(Section):
                 f"a failed program could earn {best_failure:g}, not less than reward.valid_floor = "
                 f"{self.valid_floor:g}: lower reward.failure or reward.milestone_credit"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _power_of_a_share(self) -> RewardConfig:
+        if self.map_power != 1 and self.reward_map == "raw_signed":
+            raise ValueError("map_power needs reward_map = bounded or board_rank: raw scores have no common scale")
         return self
 
 

@@ -76,6 +76,31 @@ def test_a_run_of_two_actions_is_evaluated_by_what_it_trains(tmp_path: Path) -> 
     assert 0 < metrics["eval/solve/valid"] < 1
 
 
+def test_several_competitions_are_told_apart(tmp_path: Path) -> None:
+    from flows.evaluate import evaluate
+
+    two = ["policy.model=some/model", "warmstart.demonstrations=0", "competition.others=['other']"]
+    run = make_run(tmp_path / "run", *two, "improve.improve_prob=0.5")
+    fake_resources(run)
+    folder = evaluation_of(run, 0, 8)
+    with registered(fake_resources(folder)):
+        metrics = evaluate(run_dir=str(run.path), version=0, solutions=8)
+    rows = ExperienceStore(folder).read(1)
+    for name in ("toy", "other"):
+        mine = [row for row in rows if row.solution.competition_id == name]
+        assert metrics[f"eval/{name}/solve/solutions"] == len(mine) == 4
+        assert metrics[f"eval/{name}/solve/valid"] == sum(row.outcome == "graded" for row in mine) / 4
+    plan = read_plan(folder, 2)
+    assert plan is not None
+    parents = {slot.parent_id: slot.competition_id for slot in plan if slot.parent_id}
+    assert parents == {
+        row.solution.solution_id: row.solution.competition_id
+        for row in rows
+        if row.outcome == "graded" and row.solution.code
+    }
+    assert "eval/best_raw" not in metrics
+
+
 def test_mistakes_are_one_line(trained: RunDirectory) -> None:
     from mlrl_core.commands.train import train
 

@@ -61,17 +61,28 @@ def test_board_rank() -> None:
         map_score(competition("rmse", 1, 0.1), 0.2, "board_rank")
 
 
+def test_a_power_is_of_what_is_above_nothing() -> None:
+    auc = competition("auc", 0.5, 0.9)
+    assert map_score(auc, 0.7, "bounded", 4) == pytest.approx(0.5**4)
+    assert map_score(auc, 0.9, "bounded", 4) == 1
+    assert map_score(auc, 0.4, "bounded", 4) == map_score(auc, 0.4, "bounded") == pytest.approx(-0.25)
+    ranked = competition("rmse", None, None, Board((0.1, 0.2, 0.3, 0.4)))
+    assert map_score(ranked, 0.2, "board_rank", 2) == 0.625**2
+
+
 @pytest.mark.parametrize("metric", sorted(METRICS))
-@given(raw=st.floats(allow_nan=False, allow_infinity=False))
+@given(raw=st.floats(allow_nan=False, allow_infinity=False), power=st.floats(0.1, 16))
 @settings(deadline=None)
-def test_every_finite_score_maps_to_a_finite_one_and_better_is_never_worth_less(metric: str, raw: float) -> None:
+def test_every_finite_score_maps_to_a_finite_one_and_better_is_never_worth_less(
+    metric: str, raw: float, power: float
+) -> None:
     bounds = (1.0, 0.1) if METRICS[metric].is_lower_better else (0.1, 1.0)
     any_competition = competition(metric, *bounds)
-    mapped = map_score(any_competition, raw, "bounded")
+    mapped = map_score(any_competition, raw, "bounded", power)
     assert math.isfinite(mapped)
     better = raw - abs(raw) * 0.1 if METRICS[metric].is_lower_better else raw + abs(raw) * 0.1
     if math.isfinite(better):
-        assert map_score(any_competition, better, "bounded") >= mapped
+        assert map_score(any_competition, better, "bounded", power) >= mapped
 
 
 def test_scores_that_are_not_finite_and_missing_bounds_are_refused() -> None:

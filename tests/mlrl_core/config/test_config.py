@@ -30,6 +30,7 @@ def test_every_profile_loads_and_survives_its_own_file(profile: str, tmp_path: P
         ("steps", "key=value"),
         ("batch.size=7", "wave_size"),
         ("reward.failure=-5", "reward.valid_floor"),
+        ("reward.map_power=2", "map_power needs reward_map = bounded or board_rank"),
         ("sandbox.backend=podman", "sandbox.backend"),
         ("policy.lora.r=7", "policy.lora.r"),
         ("wave_size=129", "wave_size"),
