@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mlrl_core.agent.improving import CANDIDATE_COLUMNS, Candidate, candidates_of, choose_parent, draw_rng
+from mlrl_core.config import load_config
 from mlrl_core.config.environment import HacksConfig
 from mlrl_core.config.policy import ImproveConfig
 from mlrl_core.experience.codec import schema, to_columns
@@ -78,6 +79,10 @@ def test_only_graded_programs_are_candidates() -> None:
     found = candidates_of(frame, HacksConfig())
     expected = [("00002-000", 0.0), ("00002-005", -0.5), ("00002-009", -0.9)]
     assert [(each.solution_id, each.reward) for each in found] == expected
+    free = load_config("nano").hacks
+    assert len(candidates_of(frame, free)) == 5  # where no hack costs anything all of those are
+    older = frame.with_columns(flags=pl.lit(None, dtype=frame.schema["flags"]))
+    assert len(candidates_of(older, HacksConfig())) == len(candidates_of(older, free)) == 5
     assert found[0].digest == found[1].digest  # the same code
     whatever = [each.solution_id for each in candidates_of(frame, HacksConfig(), whatever_came=True)]
     assert whatever == [f"00002-{slot:03d}" for slot in (0, 1, 2, 4, 5, 6, 7, 8, 9)]
