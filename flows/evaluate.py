@@ -86,7 +86,8 @@ def _improvements(resources: Resources, everything: bool) -> list[SlotPlan]:
     which competition it is for, so where one has fewer of them than its neighbours a solve prompt fills the slot; the
     summary leaves it out."""
     left: dict[str, list[SlotPlan]] = {}
-    for each in candidates_of(resources.store.frame([SOLVE_WAVE], CANDIDATE_COLUMNS), everything):
+    rows = resources.store.frame([SOLVE_WAVE], CANDIDATE_COLUMNS)
+    for each in candidates_of(rows, resources.config.hacks, everything):
         plans = left.setdefault(each.competition_id, [])
         plans.append(SlotPlan(each.competition_id, each.solution_id, each.reward))
     plan: list[SlotPlan] = []

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mlrl_core.agent import PromptWriter
-from mlrl_core.agent.earlier import Earlier, earlier_of
+from mlrl_core.agent.earlier import Earlier, earlier_of, longest_outcomes
 from mlrl_core.agent.improving import CANDIDATE_COLUMNS, Candidate, candidates_of, choose_parent, draw_rng
 from mlrl_core.config import RunConfig
 from mlrl_core.errors import MlrlError
@@ -14,7 +14,6 @@ from mlrl_core.experience import ExperienceStore, RunDirectory, solution_id_of
 from mlrl_core.experience.cuts import wave_ids
 from mlrl_core.experience.episodes import previous_of
 from mlrl_core.experience.plans import SlotPlan, read_plan, write_plan
-from mlrl_core.instrumentation import MILESTONES
 from mlrl_core.records import PromptKind
 
 
@@ -47,10 +46,10 @@ class WavePrompts:
         self._known: dict[int, list[Candidate]] = {}  # by compacted wave
         self._solve = {name: encode(writer.solve) for name, writer in writers.items()}
         if config.improve.improve_prob > 0:
-            longest = Earlier("pass", "", f"It scored 0.12345 and got as far as: {', '.join(MILESTONES)}.")
             for writer in writers.values():
                 try:
-                    writer.improve(longest)
+                    for longest in longest_outcomes(writer.competition.metric):
+                        writer.improve(Earlier("pass", "", longest))
                 except MlrlError as error:
                     both = "improve.episode to independent and " if config.improve.episode == "two_step" else ""
                     raise MlrlError(f"{error}; or set {both}improve.improve_prob to 0") from None
@@ -87,7 +86,7 @@ class WavePrompts:
             if earlier >= wave:
                 break
             if earlier not in self._known:
-                rows = candidates_of(self._store.frame([earlier], CANDIDATE_COLUMNS))
+                rows = candidates_of(self._store.frame([earlier], CANDIDATE_COLUMNS), self._config.hacks)
                 if not self._store.shard(earlier).exists():  # more rows may come
                     found += rows
                     continue

@@ -60,7 +60,8 @@ def score(run_dir: str, competition: str, solution_id: str) -> str:
     graded = _grade(resources, solution, work, execution)
     outcome = outcome_of(execution, graded)
     shown = _for_people(execution, program)
-    flags = detect(solution.code, execution, graded, program.milestones if program else ())
+    by_rule = program.milestones if program and program.inserter == "ast" else ()
+    flags = detect(solution.code, execution, graded, by_rule)
     close(
         resources,
         Experience(
@@ -136,11 +137,15 @@ def _for_people(execution: Execution | None, program: InstrumentedProgram | None
     if execution is None or program is None:
         return execution
 
+    def cleaned(text: str) -> str:
+        return original_lines(without_nonce(text, program.nonce), program.line_map)
+
     def clean(stream: StreamCapture) -> StreamCapture:
-        head, tail = (
-            original_lines(without_nonce(text, program.nonce), program.line_map) for text in (stream.head, stream.tail)
-        )
-        return replace(stream, head=head, tail=tail)
+        if stream.bytes < len(stream.head.encode()) + len(stream.tail.encode()):
+            # Head and tail overlap; cleaned by themselves they would not fit together any more.
+            whole = cleaned(capture_text(stream))
+            return replace(stream, head=whole, tail=whole)
+        return replace(stream, head=cleaned(stream.head), tail=cleaned(stream.tail))
 
     return replace(execution, stdout=clean(execution.stdout), stderr=clean(execution.stderr), submission_path=None)
 

@@ -80,9 +80,17 @@ def cut_end(text: str, room: int, count: Count) -> str:
     return f"{head}\n{_CUT}" if head.strip() else ""
 
 
+def cut_line(text: str, room: int, count: Count) -> str:
+    """One line, or its longest beginning that fits; the cut is marked. Empty when nothing of it fits."""
+    if count(text) <= room:
+        return text
+    kept = _most(len(text) - 1, lambda n: count(f"{text[:n]}…\n") <= room)
+    return f"{text[:kept]}…\n" if kept else ""
+
+
 def cut_middle(text: str, room: int, count: Count, mark: str) -> str:
     """Head and tail of ``text`` in whole lines, as much as fits; ``mark`` (with ``{lines}``) stands for the middle.
-    Empty when not even one line of either fits."""
+    Where not even one line fits, head and tail of the whole in letters; empty when nothing of those does."""
     if count(text) <= room:
         return text
     lines = text.rstrip("\n").split("\n")
@@ -92,8 +100,13 @@ def cut_middle(text: str, room: int, count: Count, mark: str) -> str:
         middle = mark.format(lines=len(lines) - kept)
         return "".join(f"{line}\n" for line in [*lines[: kept - tail], middle, *lines[len(lines) - tail :]])
 
-    kept = _most(len(lines) - 1, lambda n: count(cut(n)) <= room)
-    return cut(kept) if kept else ""
+    def cut_letters(kept: int) -> str:
+        return f"{text[: kept - kept // 2]} [...] {text[len(text) - kept // 2 :]}"
+
+    if kept := _most(len(lines) - 1, lambda n: count(cut(n)) <= room):
+        return cut(kept)
+    kept = _most(len(text) - 1, lambda n: count(cut_letters(n)) <= room)
+    return cut_letters(kept) if kept else ""
 
 
 def _most(limit: int, fits: Callable[[int], bool]) -> int:

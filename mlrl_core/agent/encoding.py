@@ -49,7 +49,9 @@ def neutralised(tokenizer: PreTrainedTokenizerBase, text: str) -> str:
 @lru_cache(maxsize=4)
 def _special(tokenizer: PreTrainedTokenizerBase) -> re.Pattern[str]:
     """What to take apart: the added tokens of this tokenizer, and whatever is written like one."""
+    special = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
+    special |= set(tokenizer.all_special_tokens)
     # Runs of blanks and plain words are added to some vocabularies for brevity, they end no turn.
-    added = {str(token) for token in tokenizer.added_tokens_decoder.values()} | set(tokenizer.all_special_tokens)
-    marks = sorted((t for t in added if len(t) > 1 and not t.isspace() and not t.isalnum()), key=len, reverse=True)
+    added = {text for token in tokenizer.added_tokens_decoder.values() if not (text := str(token)).isalnum()}
+    marks = sorted((t for t in special | added if len(t) > 1 and not t.isspace()), key=len, reverse=True)
     return re.compile("|".join([*map(re.escape, marks), r"<\|[^\s|<>]{1,40}\|>"]))

@@ -12,6 +12,8 @@ from mlrl_core.records import Outcome
 
 _FRAME = re.compile(r'^  File "[^"\n]*solution\.py", line (\d+)', re.MULTILINE)
 _HEAD = "Traceback (most recent call last):"
+_GROUP = "Exception Group Traceback"
+_MARGIN = re.compile(r"^ *[|+] ", re.MULTILINE)  # of each line of a group
 _ERROR = re.compile(r"^(?P<kind>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
 _BEFORE_RUNNING = frozenset({"SyntaxError", "IndentationError", "TabError"})
 
@@ -28,6 +30,8 @@ class ProgramError:
 
 def error_of(stderr: str) -> ProgramError | None:
     """The last exception reported in ``stderr`` (line numbers as in the program), or None where there is none."""
+    if _GROUP in stderr:
+        stderr = _MARGIN.sub("", stderr)
     start = stderr.rfind(_HEAD)
     frames = list(_FRAME.finditer(stderr, max(start, 0)))
     if start < 0 and not frames:

@@ -9,13 +9,15 @@ from random import Random
 
 import polars as pl
 
+from mlrl_core.agent.hacks import FLAGS, action_of
+from mlrl_core.config.environment import HacksConfig
 from mlrl_core.config.policy import ImproveConfig
 from mlrl_core.records import EXCLUDED_OUTCOMES
 
 # Columns of experience rows that candidates are made of.
 CANDIDATE_COLUMNS = (
     *("solution_id", "competition_id", "slot", "code", "outcome"),
-    *("reward_total", "reward_mapped_score"),
+    *("reward_total", "flags"),
 )
 
 
@@ -30,14 +32,15 @@ class Candidate:
     digest: str  # of its code, if there is any
 
 
-def candidates_of(rows: pl.DataFrame, whatever_came: bool = False) -> list[Candidate]:
+def candidates_of(rows: pl.DataFrame, hacks: HacksConfig, whatever_came: bool = False) -> list[Candidate]:
     """The graded solutions among experience rows (``CANDIDATE_COLUMNS``), in id order.
 
-    Small policies are poor at mending failures (method.md section 5), so those are no candidates; nor is what earned
-    less than its score, for a suspected hack. With ``whatever_came`` both are.
+    Small policies are poor at mending failures (method.md section 5), so those are no candidates; nor is what ``hacks``
+    makes pay for a suspicion. With ``whatever_came`` both are.
     """
+    costly = [flag for flag in FLAGS if action_of((flag,), hacks) != "flag"]
     wanted = (pl.col("outcome") == "graded") & pl.col("code").is_not_null()
-    wanted &= pl.col("reward_total") >= pl.col("reward_mapped_score")
+    wanted &= ~pl.col("flags").list.eval(pl.element().is_in(costly)).list.any().fill_null(False)
     if whatever_came:
         wanted = ~pl.col("outcome").is_in(list(EXCLUDED_OUTCOMES))
     chosen = rows.filter(wanted).sort("solution_id")

@@ -11,7 +11,11 @@ from mlrl_core.agent.syntax import parse_program
 # A fence opens with three or more backticks or tildes at the start of a line and closes with at least as many of
 # the same character alone on a line (CommonMark 4.5), so a shorter fence inside a program does not close it.
 _FENCE_OPEN = re.compile(r"^ {0,3}(?P<fence>`{3,}|~{3,})[ \t]*(?P<tag>[^\s`]*)[^`\n]*$")
-_PYTHON_TAGS = frozenset({"python", "py", "python3", "py3"})
+# Models also open one behind the words that announce it; with the tag that can hardly be meant otherwise.
+_FENCE_BEHIND = re.compile(
+    r"^(?! *>)[^`]*[^`\s][^`]*(?P<fence>`{3,})(?P<tag>(?:python|py)[\d.]*)[ \t]*\r?$", re.IGNORECASE
+)
+_PYTHON_TAG = re.compile(r"[{.]*(python|py)[\d.]*(?![\w-])")
 # What decides whether a line ends inside a triple-quoted string: comments, strings of one line, triple quotes.
 _LEXEME = re.compile(r"#.*|\"\"\"|'''|\"(?:\\.|[^\"\\])*(?:\"|$)|'(?:\\.|[^'\\])*(?:'|$)")
 
@@ -41,7 +45,7 @@ def parse_response(text: str) -> ParsedResponse:
     """
     lines = text.split("\n")
     blocks = [block for block in _blocks(lines) if block.code.strip()]
-    complete_python = [b for b in blocks if b.complete and b.tag in _PYTHON_TAGS]
+    complete_python = [b for b in blocks if b.complete and _PYTHON_TAG.match(b.tag)]
     if candidates := complete_python or blocks:
         chosen = candidates[-1]
         return ParsedResponse(plan="\n".join(lines[: chosen.start]).strip(), code=chosen.code)
@@ -52,7 +56,7 @@ def _blocks(lines: list[str]) -> list[_Block]:
     blocks: list[_Block] = []
     number = 0
     while number < len(lines):
-        match = _FENCE_OPEN.match(lines[number])
+        match = _FENCE_OPEN.match(lines[number]) or _FENCE_BEHIND.match(lines[number])
         if match is None:
             number += 1
             continue

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
-from mlrl_core.agent.budget import Count, Part, compose, cut_end, cut_middle, fixed
+from mlrl_core.agent.budget import Count, Part, compose, cut_end, cut_line, cut_middle, fixed
 from mlrl_core.agent.earlier import Earlier
 from mlrl_core.config.environment import SandboxConfig
 from mlrl_core.config.policy import PromptConfig
 from mlrl_core.errors import MlrlError
 
 # What is cut first has the lowest rank (`budget.Part`).
-_DESCRIPTION, _PREVIEW, _PACKAGES, _SAMPLE, _OUTPUT, _PROGRAM = range(6)
+_DESCRIPTION, _PREVIEW, _PACKAGES, _SAMPLE, _OUTPUT, _PROGRAM, _ERROR = range(7)
 _HEADER_CHARS = 200
 _SAMPLE_LINES = 4
 _AGAIN = (
@@ -101,7 +101,8 @@ class PromptWriter:
     def improve(self, earlier: Earlier) -> str:
         """The user's turn of a prompt to improve an earlier program: the program, what it printed and what came of it.
 
-        Cut first: the description, the data preview, the packages, the sample, the output, at last the program.
+        Cut first: the description, the data preview, the packages, the sample, the output, then the program, at last
+        its error.
         Raises MlrlError when ``prompt.max_tokens`` is too small.
         """
         return compose(
@@ -112,6 +113,7 @@ class PromptWriter:
                     "outcome of the earlier program",
                     f"{_AGAIN if earlier.code else _ANEW}{earlier.outcome}\n",
                 ),
+                Part("error", lambda room: self._error(earlier, room), _ERROR),
                 Part("program", lambda room: self._program(earlier, room), _PROGRAM),
                 Part("output", lambda room: self._output(earlier, room), _OUTPUT),
             ],
@@ -178,6 +180,9 @@ class PromptWriter:
     def _description(self, room: int) -> str:
         text = self.competition.description.strip()[: _CHARS_PER_TOKEN * self.config.max_tokens]
         return cut_end(f"\nThe competition's description:\n{text}\n", room, self.count_tokens) if text else ""
+
+    def _error(self, earlier: Earlier, room: int) -> str:
+        return cut_line(f"The error: {earlier.error}\n", room, self.count_tokens) if earlier.error else ""
 
     def _program(self, earlier: Earlier, room: int) -> str:
         lead = "\nThe earlier program:\n"

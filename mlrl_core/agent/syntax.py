@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from mlrl_core.instrumentation.reading import UNREADABLE, read
+
 
 def parse_program(code: str) -> ast.Module | None:
     """The tree, or None where the text is no Python."""
     try:
-        return ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return read(code)
+    except UNREADABLE:
         return None
 
 
@@ -26,16 +28,29 @@ def call_name(call: ast.Call) -> str:
     return call.func.id if isinstance(call.func, ast.Name) else ""
 
 
+def dotted(node: ast.AST) -> str | None:
+    """``self.model`` where that is what is written; None for anything but names with dots between."""
+    names: list[str] = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(names)]) if isinstance(node, ast.Name) else None
+
+
 def receiver_of(call: ast.Call) -> str | None:
     """What a method is called on, where that is a plain name: ``self.model.fit(x)`` gives ``self.model``."""
-    if not isinstance(call.func, ast.Attribute):
-        return None
-    node: ast.AST = call.func.value
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    return ast.unparse(call.func.value) if isinstance(node, ast.Name) else None
+    return dotted(call.func.value) if isinstance(call.func, ast.Attribute) else None
 
 
-def constants_of(tree: ast.AST) -> Iterator[str]:
-    """Every text that is written out in the program."""
-    return (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
+def texts_of(tree: ast.AST) -> Iterator[str]:
+    """Every text that is written out in the program, without those that only stand there (docstrings)."""
+    said = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in said:
+            yield node.value
+
+
+def modules_of(tree: ast.AST) -> set[str]:
+    """The names that are imported, as the program has them."""
+    imports = (node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom))
+    return {(alias.asname or alias.name).split(".")[0] for node in imports for alias in node.names}

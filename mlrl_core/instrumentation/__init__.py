@@ -15,6 +15,7 @@ from mlrl_core.instrumentation.lm_rewrite import places_by_rewriting
 from mlrl_core.instrumentation.loops import outside_loops
 from mlrl_core.instrumentation.milestones import MILESTONES, VALUED, Place, new_nonce
 from mlrl_core.instrumentation.placement import place_milestones
+from mlrl_core.instrumentation.reading import UNREADABLE, read
 from mlrl_core.records import InstrumentedProgram
 
 __all__ = [
@@ -45,8 +46,8 @@ def instrument(
 ) -> InstrumentedProgram:
     """``code`` with milestone prints that carry ``nonce``.
 
-    The original runs unchanged, with the reason recorded, when it does not parse, when it holds the nonce, or when the
-    result is not the same program once the prints are taken out. Where the ``model`` of an ``lm_*`` inserter fails,
+    The original runs unchanged, with the reason recorded, when it does not parse, when it holds the nonce, or when
+    no result is the same program once the prints are taken out. Where the ``model`` of an ``lm_*`` inserter fails,
     ``on_failure`` says whether the rules of ``ast`` place the prints or the original runs (the paper). ``max_tokens``
     is the longest program, in the model's tokens.
     """
@@ -55,9 +56,24 @@ def instrument(
     if nonce in code:
         return _unchanged(code, nonce, "the program holds the nonce")
     try:
-        tree = ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        tree = read(code)
+    except UNREADABLE:
         return _unchanged(code, nonce, "the program does not parse")
+    try:
+        return _instrumented(code, tree, inserter, nonce, model, on_failure, max_tokens)
+    except RecursionError:
+        return _unchanged(code, nonce, "the program is nested too deeply")
+
+
+def _instrumented(
+    code: str,
+    tree: ast.Module,
+    inserter: Inserter,
+    nonce: str,
+    model: FrozenModel | None,
+    on_failure: OnFailure,
+    max_tokens: int,
+) -> InstrumentedProgram:
     if inserter == "ast":
         return _inserted(code, tree, place_milestones(tree), inserter, nonce)
     if model is None:
@@ -82,9 +98,18 @@ def _inserted(
     places = outside_loops(tree, places)
     source, line_map = insert_prints(code, tree, places, nonce)
     if not same_program(tree, source, places, nonce):
-        return _unchanged(code, nonce, "the result is not the same program")
+        # A layout in which a print can't be put leaves the other places as they are.
+        places = {label: place for label, place in places.items() if _holds(code, tree, {label: place}, nonce)}
+        source, line_map = insert_prints(code, tree, places, nonce)
+        if not places or not same_program(tree, source, places, nonce):
+            return _unchanged(code, nonce, "the result is not the same program")
     placed = tuple(label for label in MILESTONES if f'"{nonce} {label}' in source)
     return InstrumentedProgram(source, inserter, nonce, placed, tuple(line_map))
+
+
+def _holds(code: str, tree: ast.Module, places: Mapping[str, Place], nonce: str) -> bool:
+    source, _ = insert_prints(code, tree, places, nonce)
+    return same_program(tree, source, places, nonce)
 
 
 def _unchanged(code: str, nonce: str, reason: str | None) -> InstrumentedProgram:

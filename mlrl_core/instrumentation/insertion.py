@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from mlrl_core.instrumentation.milestones import MILESTONES, VALUED, Place, print_lines
+from mlrl_core.instrumentation.reading import UNREADABLE, read_compiled
 
 # What Python's tokenizer counts as a line end; str.splitlines would also split at form feeds and the like.
 _LINE_END = re.compile(r"\r\n|\r|\n")
+_GOES_ON = re.compile(rb"[ \t\f;]*\\")
 
 
 def insert_prints(code: str, tree: ast.Module, places: Mapping[str, Place], nonce: str) -> tuple[str, list[int]]:
@@ -19,20 +21,18 @@ def insert_prints(code: str, tree: ast.Module, places: Mapping[str, Place], nonc
     left out. Line ends become ``\\n``.
     """
     lines = _LINE_END.split(code)
-    first_on_line = _first_statements(tree)
+    block_of = {statement: block for block in _blocks(tree) for statement in block}
     after: dict[int, list[tuple[int, list[str]]]] = {}
     for label in MILESTONES:
         place = places.get(label)
         if place is None or (label in VALUED) != (place.variable is not None):
             continue
-        statement = place.statement
-        end = statement.end_lineno or statement.lineno
-        first = first_on_line[_start_line(statement)]
-        if first is not statement and not _same_block(tree, first, statement):
-            continue
-        indent = _indent(lines[_start_line(first) - 1])
-        inserted = print_lines(label, nonce, indent, place.variable)
-        after.setdefault(_last_line(tree, statement, end), []).append((first.col_offset, inserted))
+        block = block_of[place.statement]
+        position = block.index(place.statement)
+        indent = _indent(block[: position + 1], lines)
+        if indent is not None:
+            inserted = print_lines(label, nonce, indent, place.variable)
+            after.setdefault(_last_line(block, position, lines), []).append((len(indent), inserted))
     source: list[str] = []
     line_map: list[int] = []
     for number, line in enumerate(lines, start=1):
@@ -46,12 +46,15 @@ def insert_prints(code: str, tree: ast.Module, places: Mapping[str, Place], nonc
 
 
 def same_program(original: ast.Module, instrumented: str, places: Mapping[str, Place], nonce: str) -> bool:
-    """Whether ``instrumented`` minus the prints that carry ``nonce`` is the syntax tree of the original."""
+    """Whether ``instrumented`` compiles and, minus the prints that carry ``nonce``, is the syntax tree of the original.
+
+    Raises RecursionError where the trees are too deep to be compared.
+    """
     try:
-        tree = _WithoutPrints(places, nonce).visit(ast.parse(instrumented))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        tree = read_compiled(instrumented)
+    except UNREADABLE:
         return False
-    return ast.dump(tree) == ast.dump(original)
+    return ast.dump(_WithoutPrints(places, nonce).visit(tree)) == ast.dump(original)
 
 
 class _WithoutPrints(ast.NodeTransformer):
@@ -67,26 +70,6 @@ class _WithoutPrints(ast.NodeTransformer):
         return None if ast.dump(node) in self._inserted else self.generic_visit(node)
 
 
-def _first_statements(tree: ast.Module) -> dict[int, ast.stmt]:
-    """For each line on which a statement begins, the first one there."""
-    first: dict[int, ast.stmt] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.stmt):
-            known = first.get(_start_line(node))
-            if known is None or node.col_offset < known.col_offset:
-                first[_start_line(node)] = node
-    return first
-
-
-def _start_line(statement: ast.stmt) -> int:
-    """The line on which a statement begins, its decorators included."""
-    return min([statement.lineno, *(d.lineno for d in getattr(statement, "decorator_list", []))])
-
-
-def _indent(line: str) -> str:
-    return line[: len(line) - len(line.lstrip(" \t"))]
-
-
 def _blocks(tree: ast.Module) -> list[list[ast.stmt]]:
     return [
         block
@@ -96,15 +79,33 @@ def _blocks(tree: ast.Module) -> list[list[ast.stmt]]:
     ]
 
 
-def _same_block(tree: ast.Module, one: ast.stmt, other: ast.stmt) -> bool:
-    return any(one in block and other in block for block in _blocks(tree))
+def _indent(statements: Sequence[ast.stmt], lines: Sequence[str]) -> str | None:
+    """What stands before the last of these statements of a block that begins its line; None where none does (``if x:
+    a = 1``): a line of its own would not be part of the block."""
+    for statement in reversed(statements):
+        first = min([statement.lineno, *(each.lineno for each in getattr(statement, "decorator_list", []))])
+        before = lines[first - 1].encode()[: statement.col_offset].decode(errors="replace")
+        if not before.strip(" \t\f"):
+            return before
+    return None
 
 
-def _last_line(tree: ast.Module, statement: ast.stmt, end: int) -> int:
-    """The last line of the statements that share the line ``end`` (``a = 1; b = 2``): a print can only follow all."""
-    block = next(block for block in _blocks(tree) if statement in block)
-    for following in block[block.index(statement) + 1 :]:
-        if following.lineno > end:
+def _last_line(block: Sequence[ast.stmt], position: int, lines: Sequence[str]) -> int:
+    """The last line of the statements that share a logical line with one of the block (``a = 1; b = 2``, or with a
+    backslash behind it): a print can only follow all."""
+    last = block[position]
+    for following in block[position + 1 :]:
+        if following.lineno > _end(last, lines):
             break
-        end = following.end_lineno or following.lineno
+        last = following
+    return _end(last, lines)
+
+
+def _end(statement: ast.stmt, lines: Sequence[str]) -> int:
+    """The last line of a statement, with those on which nothing but a backslash makes it go on."""
+    end = statement.end_lineno or statement.lineno
+    behind = lines[end - 1].encode()[statement.end_col_offset or 0 :]
+    while _GOES_ON.fullmatch(behind) and end < len(lines):
+        end += 1
+        behind = lines[end - 1].encode()
     return end

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from mlrl_core.instrumentation.frozen import FrozenModel, FrozenModelError
 from mlrl_core.instrumentation.milestones import MILESTONES, VALUED, Place
+from mlrl_core.instrumentation.reading import UNREADABLE, read
 
 _ROOM = 256  # tokens for the prints, above the longest program
 _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
@@ -38,8 +39,8 @@ def places_by_rewriting(code: str, tree: ast.Module, model: FrozenModel, max_tok
     if not closing and not ended:
         raise FrozenModelError("the answer is cut off")
     try:
-        answer = ast.parse(body.lstrip("\n"))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        answer = read(body.lstrip("\n"))
+    except UNREADABLE:
         raise FrozenModelError("the answer does not parse") from None
     places: dict[str, Place] = {}
     if not _align(tree.body, answer.body, places):

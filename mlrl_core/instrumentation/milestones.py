@@ -18,6 +18,7 @@ MILESTONES: tuple[str, ...] = (
 )
 # These print the number in a variable; without such a variable they have no place.
 VALUED: frozenset[str] = frozenset({"training loss", "validation score"})
+SWALLOWED = "except BaseException: pass"  # the second line of what is inserted
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +35,19 @@ def new_nonce() -> str:
 
 
 def print_lines(label: str, nonce: str, indent: str, variable: str | None = None) -> list[str]:
-    """The inserted statement. It prints through ``builtins`` and swallows every failure: a program that shadows
-    ``print`` or has closed its output, or a variable that holds no number, runs as it would have run. Flushed, so that
-    a killed program keeps what it has reached.
+    """The inserted statement. It writes to the output that the program was started with, whatever the program has made
+    of ``print`` or ``sys.stdout`` (what it captures holds no milestone), and swallows every failure: a program that has
+    closed its output, or a variable that holds no number, runs as it would have run. Flushed, so that a killed program
+    keeps what it has reached.
 
     A milestone without a value prints once, however often a loop comes by: a flood of prints would cost run time and
-    count against the output limit. The mark of that says nothing of the nonce.
+    count against the output limit. The mark of that, an attribute of the output, says nothing of the nonce.
     """
-    builtins = '__import__("builtins")'
+    mark = f'"_mlrl_{MILESTONES.index(label)}"'
+    once = f"{mark} in o.__dict__ or o.__dict__.__setitem__({mark}, 1) or "
     if variable is None:
-        mark = f'"_mlrl_{MILESTONES.index(label)}"'
-        once = f"{mark} in {builtins}.__dict__ or {builtins}.__dict__.__setitem__({mark}, 1)"
-        call = f'{once} or {builtins}.print("{nonce} {label}", flush=True)'
+        text = f'"{nonce} {label}\\n"'
     else:
-        call = f'{builtins}.print("{nonce} {label}: %.12g" % {variable}, flush=True)'
-    return [f"{indent}try: {call}", f"{indent}except Exception: pass"]
+        once, text = "", f'"{nonce} {label}: %.12g\\n" % {variable}'
+    written = f'(lambda o: {once}(o.write({text}), o.flush()))(__import__("sys").__stdout__)'
+    return [f"{indent}try: {written}", f"{indent}{SWALLOWED}"]

@@ -51,6 +51,9 @@ def capture_text(capture: StreamCapture) -> str:
         return head
     if capture.bytes >= kept:
         return f"{head}\n[... {capture.bytes - kept} bytes left out ...]\n{tail}"
+    both = tail.encode()[: kept - capture.bytes]  # text that repeats overlaps anywhere
+    if head.encode().endswith(both):
+        return head + tail.encode()[len(both) :].decode(errors="replace")
     longest = min(len(head), len(tail))
     overlap = next((n for n in range(longest, 0, -1) if head.endswith(tail[:n])), 0)
     return head + tail[overlap:]

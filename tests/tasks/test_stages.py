@@ -14,14 +14,16 @@ from mlrl_core.errors import InfraError
 from mlrl_core.experience import ExperienceStore, RunDirectory
 from mlrl_core.experience.cuts import CutRecord, write_cut
 from mlrl_core.experience.handover import WorkFolder
+from mlrl_core.instrumentation.milestones import print_lines
 from mlrl_core.records import Execution, InstrumentedProgram, Score, Solution, StreamCapture
+from mlrl_core.sandbox.output import capture_text
 from tasks.batch import batch
 from tasks.execute import execute
 from tasks.generate import generate
 from tasks.instrument import instrument
 from tasks.resources import Resources, registered, resources_of
 from tasks.sampling import Interrupted
-from tasks.score import close_as_infra_error, score
+from tasks.score import _for_people, close_as_infra_error, score
 from tests.fakes import FakeSandbox, experience, fake_resources
 from tests.flows.conftest import make_run
 
@@ -134,11 +136,27 @@ def test_tracebacks_name_the_lines_of_the_program_as_written(resources: Resource
     assert 'solution.py", line 2, in' in row.execution.stderr.head
 
 
+def test_a_stream_whose_head_and_tail_overlap_stays_whole(resources: Resources) -> None:
+    work = _put(resources, "error")
+    program = work.require(InstrumentedProgram)
+    work.put(dataclasses.replace(program, line_map=(*range(1, 99), 0, 0, *range(99, 200))))
+    frames = "".join(f'  File "solution.py", line {100 + i % 5}, in f\n' for i in range(50))
+    for keep in range(1000, 1040):  # wherever a line number is cut apart
+        stream = StreamCapture(frames[:keep], frames[-keep:], len(frames))
+        shown = _for_people(
+            dataclasses.replace(work.require(Execution), stderr=stream), work.require(InstrumentedProgram)
+        )
+        assert shown is not None
+        expected = "".join(f'  File "solution.py", line {98 + i % 5}, in f\n' for i in range(50))
+        assert capture_text(shown.stderr) == expected
+
+
 def test_inserted_prints_never_show(resources: Resources) -> None:
     work = _put(resources, "error")
     nonce = "#mlrl:00ff:"
     work.put(dataclasses.replace(work.require(InstrumentedProgram), nonce=nonce))
-    leaked = f'before\ntry: __import__("builtins").print("{nonce} loaded data", flush=True)\nafter\n'
+    lines = print_lines("loaded data", nonce, "    ")
+    leaked = "\n".join(["before", *lines, "after", ""])
     ran = work.require(Execution)
     work.put(dataclasses.replace(ran, stdout=StreamCapture(leaked, leaked, 10), stderr=StreamCapture(leaked, "", 10)))
     score.fn(*_arguments(resources))

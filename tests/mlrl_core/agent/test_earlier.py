@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from mlrl_core.agent.earlier import earlier_of
-from mlrl_core.records import Experience, Score, StreamCapture
+from mlrl_core.agent.earlier import earlier_of, longest_outcomes
+from mlrl_core.competitions.reasons import REASONS
+from mlrl_core.instrumentation import MILESTONES
+from mlrl_core.records import EXCLUDED_OUTCOMES, OUTCOMES, Experience, Score, StreamCapture
 from tests.fakes import experience
 
 TRACEBACK = (
@@ -38,9 +40,8 @@ def said(made: Experience, show_milestones: bool = False) -> str:
     ("made", "text"),
     [
         (row("graded"), "It scored 0.12346 (rmsle, lower is better)."),
-        (row("error", stderr=TRACEBACK), "It failed with KeyError in line 2, `x = table['price']`: 'price'"),
+        (row("error", stderr=TRACEBACK), "It ended with an error."),
         (row("error"), "It ended with an error."),
-        (row("error", stderr=f"{TRACEBACK[:-8]}{'x' * 500}\n"), None),
         (row("timeout"), "It was stopped after 600 seconds, the time limit."),
         (row("oom"), "It was stopped because it used too much memory."),
         (row("output_limit"), "It was stopped because it printed too much."),
@@ -55,11 +56,32 @@ def said(made: Experience, show_milestones: bool = False) -> str:
         ),
     ],
 )
-def test_what_came_of_it(made: Experience, text: str | None) -> None:
-    if text is None:
-        assert len(said(made)) < 300
-    else:
-        assert said(made) == text
+def test_what_came_of_it(made: Experience, text: str) -> None:
+    assert said(made) == text
+
+
+def test_what_the_program_said_of_its_end() -> None:
+    def error(made: Experience) -> str:
+        return earlier_of(made, "rmsle", 600).error
+
+    assert error(row("error", stderr=TRACEBACK)) == "KeyError in line 2, `x = table['price']`: 'price'"
+    assert error(row("error")) == ""
+    assert error(row("timeout", stderr=TRACEBACK)) == ""
+    assert len(error(row("error", stderr=f"{TRACEBACK[:-8]}{'x' * 500}\n"))) < 300
+    assert "\n" not in error(row("error", stderr=TRACEBACK.replace("KeyError", "\x1b[31mKeyError\u2028")))
+    mac = row("error", stderr=TRACEBACK)
+    mac = dataclasses.replace(mac, solution=dataclasses.replace(mac.solution, code="import os\rx = 1 / 0\r"))
+    assert error(mac) == "KeyError in line 2, `x = 1 / 0`: 'price'"
+
+
+def test_no_outcome_is_longer_than_the_longest() -> None:
+    longest = max(map(len, longest_outcomes("rmsle")))
+    values = {"training loss": -1.23456e-300, "validation score": -1.23456e300}
+    for outcome in set(OUTCOMES) - EXCLUDED_OUTCOMES - {"no_code"}:  # which ran nothing
+        for reason in REASONS:
+            made = row(outcome, stderr=TRACEBACK, milestones=MILESTONES, milestone_values=values)
+            score = Score(-1.23456e-300 if outcome == "graded" else None, outcome == "graded", False, reason)
+            assert len(said(dataclasses.replace(made, score=score), show_milestones=True)) <= longest
 
 
 def test_a_score_of_zero_is_a_score() -> None:

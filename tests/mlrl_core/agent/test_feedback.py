@@ -84,3 +84,16 @@ def test_what_ended_without_an_exception(outcome: str, share: float) -> None:
 def test_a_forged_line_is_worth_no_more_than_the_end_of_the_program() -> None:
     forged = 'Traceback (most recent call last):\n  File "/work/solution.py", line 99999, in <module>\nValueError: x\n'
     assert line_share("error", forged, "x = 1\n") == 1.0
+
+
+def test_the_last_exception_of_a_group(tmp_path: Path) -> None:
+    script = tmp_path / "solution.py"
+    script.write_text(
+        "import asyncio\nasync def work(n):\n    return 1 / n\nasync def main():\n"
+        "    async with asyncio.TaskGroup() as group:\n        group.create_task(work(0))\nasyncio.run(main())\n"
+    )
+    ran = subprocess.run([sys.executable, "-I", script], capture_output=True, text=True, timeout=60, check=False)
+    assert error_of(ran.stderr) == ProgramError("ZeroDivisionError", "division by zero", 3)
+    script.write_text("x = 1\nraise ExceptionGroup('several', [ValueError(1)])\n")
+    ran = subprocess.run([sys.executable, "-I", script], capture_output=True, text=True, timeout=60, check=False)
+    assert error_of(ran.stderr) == ProgramError("ExceptionGroup", "several (1 sub-exception)", 2)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 
 from mlrl_core.agent.improving import CANDIDATE_COLUMNS, Candidate, candidates_of, choose_parent, draw_rng
+from mlrl_core.config import load_config
+from mlrl_core.config.environment import HacksConfig
 from mlrl_core.config.policy import ImproveConfig
 from mlrl_core.experience.codec import schema, to_columns
 from tests.fakes import experience
@@ -68,10 +71,18 @@ def test_only_graded_programs_are_candidates() -> None:
 
     outcomes = ["graded", "error", "no_code", "infra_error", "timeout", "graded", "invalid_submission"]
     rows = [experience(2, slot, outcome, raw=-slot / 10) for slot, outcome in enumerate(outcomes)]
-    rows.append(experience(2, 7, "graded", raw=0.9, reward=-10.0))  # a hack that was penalised
+    # Hacks that cost something, whether or not the score was below the floor anyway, and one that costs nothing.
+    hack = dataclasses.replace(experience(2, 7, "graded", raw=0.9, reward=-10.0), flags=("no_training",))
+    rows += [hack, dataclasses.replace(experience(2, 8, "graded", raw=-30.0), flags=("sleeping", "sample_copy"))]
+    rows.append(dataclasses.replace(experience(2, 9, "graded", raw=-0.9), flags=("sleeping",)))
     frame = pl.DataFrame([to_columns(row) for row in reversed(rows)], schema=schema()).select(CANDIDATE_COLUMNS)
-    found = candidates_of(frame)
-    assert [(each.solution_id, each.reward) for each in found] == [("00002-000", 0.0), ("00002-005", -0.5)]
+    found = candidates_of(frame, HacksConfig())
+    expected = [("00002-000", 0.0), ("00002-005", -0.5), ("00002-009", -0.9)]
+    assert [(each.solution_id, each.reward) for each in found] == expected
+    free = load_config("nano").hacks
+    assert len(candidates_of(frame, free)) == 5  # where no hack costs anything all of those are
+    older = frame.with_columns(flags=pl.lit(None, dtype=frame.schema["flags"]))
+    assert len(candidates_of(older, HacksConfig())) == len(candidates_of(older, free)) == 5
     assert found[0].digest == found[1].digest  # the same code
-    whatever = [each.solution_id for each in candidates_of(frame, whatever_came=True)]
-    assert whatever == [f"00002-{slot:03d}" for slot in (0, 1, 2, 4, 5, 6, 7)]
+    whatever = [each.solution_id for each in candidates_of(frame, HacksConfig(), whatever_came=True)]
+    assert whatever == [f"00002-{slot:03d}" for slot in (0, 1, 2, 4, 5, 6, 7, 8, 9)]

@@ -49,3 +49,28 @@ def test_any_text_is_parsed_and_code_is_never_rewritten(text: str) -> None:
     code = parse_response(text).code
     if code is not None:
         assert code.removesuffix("\n") in text
+
+
+PIECES = (
+    *("```", "````", "~~~", "```python", "``` python", "py", "\n", "\r\n", "\r", " ", "    ", "\t", "> ", "- ", "'''"),
+    *(
+        '"""',
+        "#",
+        "\\",
+        "x = 1",
+        "import os",
+        "def f():\n    return 1",
+        "print('```')",
+        "{",
+        "}",
+        "<|im_end|>",
+        "\u2028",
+    ),
+)
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=40).map("".join))
+def test_any_mixture_of_fences_is_parsed_and_code_is_never_rewritten(text: str) -> None:
+    code = parse_response(text).code
+    if code is not None:
+        assert code.removesuffix("\n") in text

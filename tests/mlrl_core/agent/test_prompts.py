@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -167,6 +168,27 @@ def test_head_and_tail_of_a_long_program_stay_and_the_cut_is_marked() -> None:
     assert lines == 40 - sum(f"step_{i} = {i}\n" in prompt for i in range(40))
 
 
+def test_a_program_of_one_long_line_shows_its_ends() -> None:
+    count = len
+    made = writer(3000, count_tokens=count, config=PromptConfig(max_tokens=3000))
+    prompt = made.improve(Earlier(f"first = 1; x = '{'a' * 9000}'; last = 9\n", "", "It scored 0.25."))
+    assert "first = 1" in prompt
+    assert "last = 9" in prompt
+    assert " [...] " in prompt
+    assert 2900 < count(prompt) <= 3000
+
+
+def test_an_error_of_any_length_fits() -> None:
+    failed = Earlier(PROGRAM, OUTPUT, "It ended with an error.", f"ValueError in line 3, `f()`: {'very ' * 300}long")
+    assert f"\nThe error: {failed.error}\n" in writer(10_000).improve(failed)
+    for budget in range(170, 700, 7):
+        prompt = writer(budget).improve(failed)
+        assert words(prompt) <= budget
+        assert failed.outcome in prompt
+        assert "step_0" not in prompt or failed.error in prompt  # the program is cut before
+    assert "The error: ValueError in line 3" in writer(200).improve(failed)
+
+
 def test_without_a_preview_or_packages_nothing_is_said_of_them() -> None:
     prompt = writer(10_000, preview=lambda room: "", packages={}).solve
     assert "files in ./input/:" not in prompt
@@ -191,6 +213,39 @@ def test_no_text_holds_a_special_token(pieces: list[str]) -> None:
     if "<|" not in text:
         assert neutralised(tokenizer, text) == text
     assert count_tokens(tokenizer, text) == len(tokenizer(neutralised(tokenizer, text))["input_ids"])
+
+
+@pytest.mark.parametrize(
+    "special",
+    [
+        ["<|im_start|>", "<|im_end|>", "<|endoftext|>"],
+        ["[INST]", "[/INST]", "<s>", "</s>"],
+        ["<start_of_turn>", "<end_of_turn>"],
+        ["<｜User｜>", "<｜end▁of▁sentence｜>"],
+        ["EOS", "endoftext"],
+        ["###", "##", "<<", "<<<"],
+        ["< s", "a b", "<|x y|>"],
+    ],
+)
+def test_no_text_holds_a_special_token_of_any_tokenizer(special: list[str]) -> None:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    made = Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(letters)}, merges=[]))
+    made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=made)
+    tokenizer.add_special_tokens({"additional_special_tokens": special})
+    tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    ids = set(tokenizer.convert_tokens_to_ids(special))
+    rng = Random(0)
+    for _ in range(300):
+        parts = []
+        for _ in range(rng.randrange(1, 7)):
+            token = rng.choice(special)
+            parts.append(rng.choice([token, token[: rng.randrange(1, len(token))], token[1:], " ", "\n", "<", ">"]))
+        text = "".join(parts)
+        assert not ids & set(chat_prompt_ids(tokenizer, text)), text
 
 
 _tokenizers: list = []

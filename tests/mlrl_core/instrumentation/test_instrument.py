@@ -92,8 +92,8 @@ def without(stdout: str) -> str:
 def inserted_after(code: str, source: str, label: str) -> str:
     """The line of the original after which the print of ``label`` stands."""
     lines = source.splitlines()
-    place = next(i for i, line in enumerate(lines) if f'"{NONCE} {label}"' in line)
-    while NONCE in lines[place] or lines[place].strip() == "except Exception: pass":
+    place = next(i for i, line in enumerate(lines) if f'"{NONCE} {label}\\n"' in line)
+    while NONCE in lines[place] or lines[place].strip() == "except BaseException: pass":
         place -= 1
     assert lines[place] in code.splitlines()
     return lines[place].strip()
@@ -130,7 +130,7 @@ def test_a_return_is_reached_where_the_function_is_called() -> None:
 def test_a_training_loop_counts_once_after_its_end() -> None:
     code = textwrap.dedent(LOOP)
     assert inserted_after(code, instrument(code, "ast", NONCE).source, "trained model") == "optimizer.step()"
-    assert instrument(code, "ast", NONCE).source.count(f'"{NONCE} trained model"') == 1
+    assert instrument(code, "ast", NONCE).source.count(f'"{NONCE} trained model\\n"') == 1
 
 
 @pytest.mark.parametrize(
@@ -201,3 +201,45 @@ def test_none_inserts_nothing() -> None:
 
 def test_nonces_are_not_repeated() -> None:
     assert len({new_nonce() for _ in range(1000)}) == 1000
+
+
+def test_warnings_and_log_records_name_the_original_lines() -> None:
+    text = "/job/solution.py:5: UserWarning: x\nWARNING:solution.py:4:x\nresolution.py:5: y\n"
+    expected = "/job/solution.py:3: UserWarning: x\nWARNING:solution.py:2:x\nresolution.py:5: y\n"
+    assert original_lines(text, (1, 2, 0, 0, 3)) == expected
+
+
+def test_a_place_that_can_hold_no_print_leaves_the_others(tmp_path: Path) -> None:
+    code = "import os\nif True:\n    \\\n  m = type('M', (), {'fit': lambda s: s, 'predict': lambda s, t: t})()\n"
+    code += "    m.fit()\n    p = m.predict('test')\nprint(p)\n"
+    program = instrument(code, "ast", NONCE)
+    assert (program.fallback_reason, run(program.source, tmp_path).returncode) == (None, 0)
+    assert program.milestones == ("imported packages", "trained model", "predicted test labels")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "x = " + "+".join(["1"] * 600) + "\nm.fit(x)\n",
+        "m.fit(a" + ".b()" * 400 + ")\n",
+        "if x:\n pass\n" + "elif x:\n pass\n" * 600,
+        "x = " + "(" * 10_000,
+    ],
+)
+def test_a_program_that_is_too_deep_runs_as_written(code: str) -> None:
+    program = instrument(code, "ast", NONCE)
+    assert program.source == code or program.milestones
+    assert (program.source == code) == bool(program.fallback_reason)
+
+
+def test_what_a_program_captures_holds_no_nonce(tmp_path: Path) -> None:
+    code = (
+        "import builtins, contextlib, io\nheard = io.StringIO()\nsaid = []\nkept = builtins.print\n"
+        "builtins.print = lambda *words, **_: said.append(words)\nwith contextlib.redirect_stdout(heard):\n"
+        "    m = type('M', (), {'fit': lambda s: s, 'predict': lambda s, t: t})()\n    m.fit()\n"
+        "kept(repr(heard.getvalue()), said)\n"
+    )
+    program = instrument(code, "ast", NONCE)
+    printed = run(program.source, tmp_path).stdout
+    assert seen(printed) == ["imported packages", "defined model", "trained model"]
+    assert without(printed) == "'' []\n"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import io
 import os
+import sys
 import textwrap
 from pathlib import Path
 from random import Random
+from unittest import mock
 
 _IMPORTS = [
     "import csv\nimport os\nimport asyncio",
@@ -135,10 +136,8 @@ def run_program(source: str, folder: Path) -> tuple[str, bytes]:
     output = io.StringIO()
     os.chdir(folder)
     try:
-        with contextlib.redirect_stdout(output):
+        with contextlib.redirect_stdout(output), mock.patch.object(sys, "__stdout__", output):
             exec(compile(source, "solution.py", "exec"), {"__name__": "__main__"})
     finally:
         os.chdir(before)
-        for name in [name for name in vars(builtins) if name.startswith("_mlrl_")]:
-            delattr(builtins, name)
     return output.getvalue(), submission.read_bytes()

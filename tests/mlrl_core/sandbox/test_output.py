@@ -157,3 +157,15 @@ def test_invalid_bytes_are_replaced_and_nul_left_out() -> None:
     keeper.feed(b"a\xff\0b\xc3")
     keeper.feed(b"\xa9c")  # a character in two chunks
     assert keeper.capture().tail == "a\ufffdbéc"
+
+
+@given(st.lists(st.sampled_from(["epoch 1\n", "epoch 2\n", "é"]), max_size=60).map("".join), st.integers(1, 200))
+def test_text_that_repeats_is_put_together_as_it_was(text: str, keep: int) -> None:
+    data = text.encode()
+    keeper = StreamKeeper(keep)
+    keeper.feed(data)
+    capture = keeper.capture()
+    kept = capture.head + capture.tail
+    overlap = capture.bytes < len(kept.encode()) and capture.head != capture.tail
+    if overlap and not keeper.truncated and "\ufffd" not in kept:
+        assert capture_text(capture) == text
