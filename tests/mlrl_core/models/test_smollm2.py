@@ -8,7 +8,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from mlrl_core.cache import cache_dir, made_once
+from mlrl_core.cache import made_once
 from mlrl_core.errors import InfraError
 from mlrl_core.models import smollm2
 
@@ -59,15 +59,22 @@ def test_other_weights_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.slow
-def test_the_real_package_becomes_a_folder_that_answers() -> None:
+def test_the_real_package_becomes_a_folder_that_answers(tmp_path: Path) -> None:
+    """Fetched and converted here, whatever lies in the cache: the conversion is what is tested."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    folder = smollm2.prepare_smollm2(cache_dir() / "models", lambda text: None)
+    said: list[str] = []
+    folder = smollm2.prepare_smollm2(tmp_path, said.append)
+    assert [text.split()[1] for text in said] == ["fetching", "converting"]
+    assert [each.name for each in tmp_path.iterdir()] == [folder.name]
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True)
     assert model.dtype == torch.float32
     assert sum(p.numel() for p in model.parameters()) == 134_515_008
+    assert model.config.max_position_embeddings == smollm2.CONTEXT
+    assert tokenizer.chat_template
+    assert tokenizer.pad_token_id == tokenizer.eos_token_id == model.config.eos_token_id == 2
     question = [{"role": "user", "content": "What is the capital of France? Answer with one word."}]
     ids = tokenizer.apply_chat_template(question, add_generation_prompt=True, return_tensors="pt", return_dict=False)
     answer = model.generate(ids, max_new_tokens=12, do_sample=False)[0, ids.shape[1] :]
