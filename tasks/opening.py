@@ -112,8 +112,9 @@ def open_resources(
 
 
 def _arena(config: RunConfig, competition: Competition) -> Arena:
-    from mlrl_core.competitions import map_score
+    from mlrl_core.competitions import check_map, map_score
 
+    check_map(competition, config.reward.reward_map)
     return Arena(
         inputs=competition.public_dir,
         grade=open_grader(config.reward, competition),

@@ -41,6 +41,9 @@ def _files(folder: Path) -> dict[str, bytes]:
         (["train", "--resume", "foreign"], "holds no run"),
         (["train", "--resume", "old", "--seed", "1"], "leave out --seed"),
         (["train", "--set", "tracking.uri=./mlruns"], "sqlite:///"),
+        (["train", "--set", "tracking.uri=foo://bar"], "mlflow has no such store"),
+        (["train", "--dry-run", "--set", "reward.reward_map=board_rank"], "'diamonds' has no leaderboard"),
+        (["train", "--profile", "bytes.toml"], "bytes.toml: not valid TOML"),
         (["report", "foreign"], "holds no run"),
         (["report", "old"], "nothing to report"),
     ],
@@ -49,6 +52,7 @@ def _files(folder: Path) -> dict[str, bytes]:
 def test_a_mistake_is_one_line_and_changes_nothing(arguments: list[str], message: str, tmp_path: Path) -> None:
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "notes.txt").write_text("mine")
+    (tmp_path / "bytes.toml").write_bytes(b"\xa6\xff")
     make_run(tmp_path / "old")
     before = _files(tmp_path)
     done = mlrl(*arguments, cwd=tmp_path)
@@ -94,6 +98,33 @@ def test_runs_and_report_read_the_run_directory_alone(tmp_path: Path) -> None:
     assert report.returncode == 0, report.stderr
     assert json.loads(report.stdout)["last"]["valid_share"] == 0.75
     assert (run.report / "learning_curve.png").exists()
+
+
+def test_a_damaged_run_is_one_line_and_hides_no_other(tmp_path: Path) -> None:
+    for name in ("sound", "config.toml", "state.json", "experiences"):
+        run = make_run(tmp_path / name)
+        store = ExperienceStore(run)
+        store.append(experience(1, 0))
+        store.compact(1)
+        run.version(1).mkdir(parents=True)
+        (run.version(1) / "DONE").touch()
+    (tmp_path / "config.toml" / "config.toml").write_bytes(b"\xa6x")
+    (tmp_path / "state.json" / "state.json").write_bytes(b"\xa6x")
+    (shard,) = (tmp_path / "experiences" / "experiences").rglob("*.parquet")
+    shard.write_bytes(shard.read_bytes()[:-40])
+    done = mlrl("runs", ".", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = {Path(each["run"]).name: each for each in json.loads(done.stdout)}
+    assert {name for name, each in found.items() if each["status"] == "damaged"} == set(found) - {"sound"}
+    assert len(found) == 4
+    shown = mlrl("runs", ".", cwd=tmp_path)
+    assert "sound" in shown.stdout
+    for name in ("config.toml", "state.json", "experiences"):
+        assert name in found[name]["problem"]
+        report = mlrl("report", name, cwd=tmp_path)
+        if name != "state.json":  # a report needs none
+            assert report.returncode == 2, report.stderr
+            assert len(report.stderr.strip().splitlines()) == 1
 
 
 def test_help_is_quick_and_imports_nothing_heavy() -> None:

@@ -147,10 +147,12 @@ def _space(config: RunConfig) -> str:
 
 
 def _competition(config: RunConfig) -> str:
-    from mlrl_core.competitions import open_competition
+    from mlrl_core.competitions import check_map, open_competitions
 
-    competition = open_competition(config.competition)
-    return f"{competition.id} ({competition.metric}) in {competition.public_dir.parent.parent}"
+    competitions = open_competitions(config.competition)
+    for each in competitions:
+        check_map(each, config.reward.reward_map)
+    return "; ".join(f"{each.id} ({each.metric}) in {each.public_dir.parent.parent}" for each in competitions)
 
 
 def _sandbox(config: RunConfig) -> str:

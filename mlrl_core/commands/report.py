@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.syntax import Syntax
 from rich.table import Table
+
+from mlrl_core.errors import MlrlError
 
 if TYPE_CHECKING:
     from mlrl_core.reporting.report import End, Report
@@ -77,13 +79,17 @@ def runs(root: Path, as_json: bool) -> None:
     from mlrl_core.experience.state import read_state
     from mlrl_core.experience.statistics import run_statistics
 
-    found = []
+    found: list[dict[str, Any]] = []
     for path in sorted(root.glob("*/config.toml"), key=lambda p: -p.stat().st_mtime):
         run = RunDirectory(path.parent.absolute())
-        config, state = run.load_config(), read_state(run)
-        done = max(run.published_versions(), default=0)
+        try:
+            config, state = run.load_config(), read_state(run)
+            done = max(run.published_versions(), default=0)
+            statistics = run_statistics(ExperienceStore(run), range(1, done + 1))
+        except MlrlError as error:  # the others are listed all the same
+            found.append({"run": str(run.path), "status": "damaged", "problem": str(error)})
+            continue
         status = state.status if state.status != "running" or run.is_owned() else "stopped"
-        statistics = run_statistics(ExperienceStore(run), range(1, done + 1))
         last = statistics[-1] if statistics else None
         found.append(
             {
@@ -110,6 +116,9 @@ def runs(root: Path, as_json: bool) -> None:
     for title in ("run", "status", "step", "valid", "best score"):
         table.add_column(title, overflow="fold")
     for each in found:
+        if each["status"] == "damaged":
+            table.add_row(Path(str(each["run"])).name, "damaged", "-", "-", "-")
+            continue
         valid, best = each["valid_share"], each["best_score"]
         table.add_row(
             Path(str(each["run"])).name,
@@ -119,6 +128,9 @@ def runs(root: Path, as_json: bool) -> None:
             "-" if best is None else f"{best:.4f}",
         )
     console.print(table)
+    for each in found:
+        if each["status"] == "damaged":
+            console.print(each["problem"], markup=False, soft_wrap=True)
     stopped = [each["run"] for each in found if each["status"] in ("stopped", "interrupted")]
     if stopped:
         console.print(f"go on by: mlrl train --resume {stopped[0]}", markup=False, soft_wrap=True)

@@ -90,16 +90,19 @@ def default_run_dir(config: RunConfig) -> Path:
 
 
 def _check(config: RunConfig, path: Path) -> list[Competition]:
-    """Mistakes that can be known now: an unknown competition, a store or a Prefect server that can't be used.
+    """Mistakes that can be known now: an unknown competition, or one that rewards can't be made for; a store or a
+    Prefect server that can't be used.
 
     Returns the run's competitions.
     """
     from flows.server import check_configured_api
-    from mlrl_core.competitions import open_competitions
+    from mlrl_core.competitions import check_map, open_competitions
     from mlrl_core.generation.vllm.server import check_servers
     from mlrl_core.tracking import tracking_uri
 
     competitions = open_competitions(config.competition)  # prepares a built-in one: seconds, once
+    for competition in competitions:
+        check_map(competition, config.reward.reward_map)
     if config.tracking.enabled:
         tracking_uri(config.tracking, path)
     check_configured_api()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from mlrl_core.competitions.competition import Baseline, Competition, ExecutionSettings
 from mlrl_core.competitions.execution import with_execution_settings
-from mlrl_core.competitions.score_map import map_score
+from mlrl_core.competitions.score_map import check_map, map_score
 from mlrl_core.competitions.store import (
     default_data_dir,
     list_competitions,
@@ -31,6 +31,7 @@ __all__ = [
     "Baseline",
     "Competition",
     "ExecutionSettings",
+    "check_map",
     "default_data_dir",
     "grade",
     "grade_in_child",

@@ -33,11 +33,17 @@ def map_score(competition: Competition, raw: float, reward_map: str, power: floa
     return share**power if share > 0 else share
 
 
-def _share(competition: Competition, raw: float, reward_map: str) -> float:
+def check_map(competition: Competition, reward_map: str) -> None:
+    """Raises MlrlError when the map needs bounds or a board that the competition lacks."""
+    if reward_map == "raw_signed":
+        return
     if reward_map == "board_rank":
         if competition.board is None:
-            raise MlrlError(f"competition '{competition.id}' has no leaderboard: give one, or use another reward_map")
-        return percentile(raw, competition.board, competition.is_lower_better)
+            raise MlrlError(
+                f"competition '{competition.id}' has no leaderboard: name its folder in competition.boards_dir, or use "
+                "another reward.reward_map"
+            )
+        return
     if reward_map != "bounded":
         raise MlrlError(f"unknown reward map '{reward_map}' (raw_signed, bounded, board_rank)")
     constant, strong = competition.constant_score, competition.strong_score
@@ -46,6 +52,16 @@ def _share(competition: Competition, raw: float, reward_map: str) -> float:
             f"competition '{competition.id}' has no constant_score and strong_score: add them under [bounds] in its "
             "competition.toml or use reward.reward_map = raw_signed"
         )
+
+
+def _share(competition: Competition, raw: float, reward_map: str) -> float:
+    check_map(competition, reward_map)
+    if reward_map == "board_rank":
+        assert competition.board is not None
+        return percentile(raw, competition.board, competition.is_lower_better)
+    constant, strong = competition.constant_score, competition.strong_score
+    assert constant is not None
+    assert strong is not None
     if competition.metric in LOG_METRICS and competition.is_lower_better and constant > 0 and strong > 0:
         if raw <= 0:
             return BOUNDED_CAP

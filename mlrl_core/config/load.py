@@ -41,7 +41,7 @@ def load_run_config(path: Path) -> RunConfig:
     """The resolved configuration of an existing run (``<run>/config.toml``)."""
     try:
         return _validate(tomllib.loads(path.read_text()))
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise MlrlError(f"{path}: can't be read as a run's configuration ({error})") from None
 
 
@@ -85,7 +85,7 @@ def _read_profile(profile: str) -> dict[str, Any]:
         raise MlrlError(f"unknown profile '{profile}'{hint} (profiles: {', '.join(known)}; or a .toml file)")
     try:
         return tomllib.loads(source.read_text())
-    except tomllib.TOMLDecodeError as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise MlrlError(f"{profile}: not valid TOML ({error})") from None
 
 

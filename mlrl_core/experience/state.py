@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import Literal
 
+from mlrl_core.errors import MlrlError
 from mlrl_core.experience.codec import decode, encode
 from mlrl_core.experience.files import publish_text
 from mlrl_core.experience.run_directory import RunDirectory
@@ -50,10 +51,15 @@ class RunState:
 
 
 def read_state(run: RunDirectory) -> RunState:
-    """The last state written, or that of a run not yet begun."""
+    """The last state written, or that of a run not yet begun. Raises MlrlError for a damaged file."""
     if not run.state_path.exists():
         return RunState()
-    return decode(RunState, json.loads(run.state_path.read_text()))
+    try:
+        return decode(RunState, json.loads(run.state_path.read_text()))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise MlrlError(
+            f"{run.state_path} is damaged ({error}): remove it, what is done is known from experiences and versions"
+        ) from None
 
 
 def write_state(run: RunDirectory, state: RunState) -> None:

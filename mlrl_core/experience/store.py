@@ -12,6 +12,7 @@ from pathlib import Path
 
 import polars as pl
 
+from mlrl_core.errors import MlrlError
 from mlrl_core.experience.codec import from_columns, schema, to_columns
 from mlrl_core.experience.cuts import read_cut
 from mlrl_core.experience.files import publish
@@ -137,7 +138,10 @@ class ExperienceStore:
 
 
 def _read_file(path: Path, wanted: Sequence[str]) -> pl.DataFrame:
-    there = set(pl.read_parquet_schema(path))
-    part = pl.read_parquet(path, columns=[column for column in wanted if column in there])
+    try:
+        there = set(pl.read_parquet_schema(path))
+        part = pl.read_parquet(path, columns=[column for column in wanted if column in there])
+    except pl.exceptions.PolarsError as error:
+        raise MlrlError(f"{path} is damaged ({str(error).splitlines()[0]}): restore it from a copy") from None
     lacking = [pl.lit(None, dtype=schema()[column]).alias(column) for column in wanted if column not in there]
     return part.with_columns(lacking).select(list(wanted))

@@ -41,7 +41,9 @@ def connect(url: str, slots: int) -> Any:
         )
         client.ping()
     except Exception as error:  # the SDK lets errors of requests, urllib3 and the socket through
-        raise MlrlError(f"no docker engine answers at {url or 'the usual socket'} ({_last(error)})") from None
+        # The usual case, on a machine without docker, in few words.
+        reason = "there is none" if "FileNotFoundError" in str(error) else _last(error)
+        raise MlrlError(f"no docker engine answers at {url or 'the usual socket'} ({reason})") from None
     return client
 
 

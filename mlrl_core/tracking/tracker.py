@@ -22,6 +22,7 @@ EndStatus = Literal["FINISHED", "FAILED", "KILLED"]
 
 _log = logging.getLogger(__name__)
 _QUEUE_SIZE = 256
+_STORES = ("sqlite", "postgresql", "mysql", "mssql", "http", "https")
 _END_LIMIT_S = 10.0
 _KILLED_LIMIT_S = 3.0
 _FAILURES_TO_GIVE_UP = 5
@@ -51,7 +52,8 @@ class Backend(Protocol):
 def tracking_uri(config: TrackingConfig, run_path: Path) -> str:
     """The store's address: the configured one, else sqlite beside the run directory.
 
-    Raises MlrlError for a plain folder: mlflow's file store is deprecated and refuses to open.
+    Raises MlrlError for a plain folder (mlflow's file store is deprecated and refuses to open) and for what is no
+    store of mlflow's.
     """
     uri = config.uri or f"sqlite:///{run_path.parent / 'mlflow.db'}"
     if "://" not in uri or uri.startswith("file:"):
@@ -59,6 +61,8 @@ def tracking_uri(config: TrackingConfig, run_path: Path) -> str:
             f"tracking.uri = {uri}: a folder is no store, use sqlite:///{Path(uri.removeprefix('file:')).name}.db "
             "or the http address of an mlflow server"
         )
+    if uri.partition("://")[0].partition("+")[0] not in _STORES:
+        raise MlrlError(f"tracking.uri = {uri}: mlflow has no such store, use one of {', '.join(_STORES)}")
     return uri
 
 

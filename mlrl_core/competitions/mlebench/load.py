@@ -47,13 +47,14 @@ def load_prepared(
     spec = PAPER12[competition_id]
     public = (folder / "prepared" / "public").resolve()
     answers, sample = folder / spec.answers, (folder / spec.sample_submission).resolve()
+    prepare = f"mlebench prepare -c {competition_id} --data-dir {folder.parent}"
     if not public.is_dir():
-        raise MlrlError(f"{folder} has no prepared/public: run 'mlebench prepare -c {competition_id}'")
+        raise MlrlError(f"{folder} has no prepared/public: run '{prepare}'")
     if not sample.is_relative_to(public):
         raise MlrlError(f"{folder / spec.sample_submission} leads out of prepared/public: it must be a file there")
     for path in (answers, sample):
         if not path.is_file():
-            raise MlrlError(f"{path} is missing: run 'mlebench prepare -c {competition_id}' again")
+            raise MlrlError(f"{path} is missing: run '{prepare}' again")
     board = find_board(competition_id, folder, boards_dir)
     competition = from_spec(spec, public, answers.resolve(), sample, board)
     if not spec.drop_fields:

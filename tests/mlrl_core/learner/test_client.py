@@ -248,6 +248,7 @@ def test_kill_from_another_thread_ends_a_waiting_update(make_config: MakeConfig,
         client.update(1, tmp_path / "b", "", 0)
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_ends_the_worker(make_config: MakeConfig, tmp_path: Path) -> None:
     client = Stub(tmp_path, make_config(), tmp_path)
     client.program = READY + "sys.stdin.read()"

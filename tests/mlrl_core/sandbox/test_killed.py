@@ -133,6 +133,7 @@ def test_a_killed_helper_is_an_infrastructure_error(world: World, open_for_tests
     assert result.stdout.tail == "next\n"
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_interrupted_run_leaves_nothing(world: World, open_for_tests: Opener, tmp_path: Path) -> None:
     """Ctrl-C in the middle of a run: the exception passes, the program is dead."""
     sandbox = open_for_tests("bubblewrap", time_limit_s=20)
