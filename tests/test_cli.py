@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from mlrl_core.experience import ExperienceStore
+from mlrl_core.experience.state import RunState, write_state
 from tests.fakes import experience
 from tests.flows.conftest import make_run
 
@@ -98,6 +99,16 @@ def test_runs_and_report_read_the_run_directory_alone(tmp_path: Path) -> None:
     assert report.returncode == 0, report.stderr
     assert json.loads(report.stdout)["last"]["valid_share"] == 0.75
     assert (run.report / "learning_curve.png").exists()
+
+
+def test_a_finished_run_has_nothing_to_go_on_with(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "done")
+    write_state(run, RunState().ended("finished"))
+    before = _files(tmp_path / "done")
+    done = mlrl("train", "--resume", "done", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "is finished" in done.stderr
+    assert _files(tmp_path / "done") == before
 
 
 def test_a_damaged_run_is_one_line_and_hides_no_other(tmp_path: Path) -> None:

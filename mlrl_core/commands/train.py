@@ -36,6 +36,7 @@ def train(
     from mlrl_core.config import dump_toml
     from mlrl_core.evaluation.directory import MARK
     from mlrl_core.experience import RunDirectory
+    from mlrl_core.experience.state import read_state
 
     console = Console()
     if resume is not None:
@@ -46,6 +47,9 @@ def train(
         run = RunDirectory.open(resume)
         if (run.path / MARK).exists():
             raise MlrlError(f"{run.path} is an evaluation, nothing to train: `mlrl evaluate` goes on with it")
+        if read_state(run).status == "finished":
+            _say(f"{run.path} is finished, there is nothing to go on with; its report: mlrl report {run.path}")
+            return 0
         config = run.load_config()
         _check(config, run.path)
     else:
