@@ -65,8 +65,8 @@ def _measure(generator: VllmGenerator, adapters: list[Path], options: argparse.N
     for version in range(1, options.pushes + 1):
         began = time.monotonic()
         generator.load_version(version, adapters[version])
-        client, name = generator.servers[0].client, f"run-v{version:06d}"
-        client.complete(name, (2, 3, 4), max_tokens=1, temperature=1.0, seed=0, deadline_s=60)
+        client = generator.servers[0].client
+        client.complete(_name(client, version), (2, 3, 4), max_tokens=1, temperature=1.0, seed=0, deadline_s=60)
         pushes.append(time.monotonic() - began)
     return {
         "straight_tok_s": [round(each, 1) for each in straight],
@@ -74,6 +74,11 @@ def _measure(generator: VllmGenerator, adapters: list[Path], options: argparse.N
         "median_ratio": round(statistics.median(a / b for a, b in zip(through, straight, strict=True)), 3),
         "push_to_first_token_s": [round(each, 3) for each in pushes],
     }
+
+
+def _name(client: ServerClient, version: int) -> str:
+    """What the server calls a version; its run's own prefix is not known here."""
+    return next(name for name in client.models()[1] if name.endswith(f"-v{version:06d}"))
 
 
 def _through(generator: VllmGenerator, requests: list[GenerationRequest], _: int) -> float:
@@ -86,7 +91,7 @@ def _through(generator: VllmGenerator, requests: list[GenerationRequest], _: int
 def _straight(generator: VllmGenerator, requests: list[GenerationRequest], tokens: int) -> float:
     """Tokens per second of the same requests by a bare client with as many connections."""
     client = ServerClient(generator.servers[0].url)
-    name = "run-v000000"
+    name = _name(client, 0)
 
     def one(request: GenerationRequest) -> int:
         answer = client.complete(
