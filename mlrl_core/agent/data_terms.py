@@ -33,12 +33,14 @@ COPIERS = frozenset({"copy", "copyfile", "copy2", "move", "rename", "replace", "
 
 
 def of_text(text: str) -> Value:
+    """What a text that names a file or a table says of where the values come from."""
     if _TRAINING_DATA.search(text):
         return frozenset({TRAIN})
     return frozenset({OTHER}) if _OTHER_DATA.search(text) else NOTHING
 
 
 def parameters_of(function: Function) -> list[str]:
+    """The names of all its parameters, in the order in which a call fills them."""
     given = function.args
     every = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
     return [each.arg for each in every if each is not None]
@@ -60,12 +62,14 @@ def assigned_in(function: Function) -> set[str]:
 
 
 def captured_by(pattern: ast.pattern) -> Iterator[str]:
+    """The names that a ``case`` binds."""
     for node in ast.walk(pattern):
         if isinstance(node, ast.MatchAs | ast.MatchStar) and node.name:
             yield node.name
 
 
 def root_of(node: ast.expr) -> str:
+    """``a`` of ``a.b[c].d(e)``; empty where it begins with no name."""
     while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) else ""
@@ -74,5 +78,5 @@ def root_of(node: ast.expr) -> str:
 def opens_to_write(call: ast.Call) -> bool:
     """Whether a file is opened to be written."""
     modes = [*call.args[1:2], *(each.value for each in call.keywords if each.arg == "mode"), *call.args[:1]]
-    return any(isinstance(m, ast.Constant) and isinstance(m.value, str) and m.value[:1] in "wax" and len(m.value) < 4
-               for m in modes)  # fmt: skip
+    texts = [each.value for each in modes if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    return any(text[:1] in "wax" and len(text) < 4 for text in texts)

@@ -27,21 +27,8 @@ _SOLVERS = frozenset({"lstsq", "polyfit", "pinv", "solve", "nnls", "inv"})
 # Fitting these is no training: they prepare what a model would be trained on.
 _PREPARES = re.compile(r"(Scaler|Encoder|Vectorizer|Imputer|Transformer|Binarizer|Discretizer|Normalizer|Features)$")
 _METRICS = frozenset(
-    {
-        "jaccard",
-        "iou",
-        "auc",
-        "kappa",
-        "rmsle",
-        "rmse",
-        "logloss",
-        "accuracy",
-        "f1",
-        "dice",
-        "levenshtein",
-        "mcc",
-        "mape",
-    }
+    {"jaccard", "iou", "auc", "kappa", "rmsle", "rmse", "logloss", "accuracy", "f1", "dice", "levenshtein"}
+    | {"mcc", "mape"}
 )
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+\d*")
 _LONG_SLEEP_S = 1.0

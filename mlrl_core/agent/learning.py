@@ -16,7 +16,6 @@ from mlrl_core.agent.data_terms import (
     FILE,
     FIRST_ARGUMENT,
     FRAME_WRITERS,
-    FUNCTIONS,
     NOTHING,
     OTHER,
     READERS,
@@ -27,13 +26,13 @@ from mlrl_core.agent.data_terms import (
     WRITERS,
     Function,
     Value,
-    assigned_in,
     captured_by,
     of_text,
     opens_to_write,
     parameters_of,
     root_of,
 )
+from mlrl_core.agent.scopes import Scopes
 from mlrl_core.agent.syntax import call_name, modules_of
 
 _ROUNDS = 12  # of following the flow; programs settle in three or four
@@ -51,10 +50,7 @@ def learns(tree: ast.Module) -> bool:
 class _Flow:
     def __init__(self, tree: ast.Module) -> None:
         self._tree = tree
-        self._functions: dict[str, Function] = {}
-        self._constructors: dict[str, str] = {}  # class -> key of its __init__
-        self._locals: dict[ast.AST, set[str]] = {}
-        self._outer: dict[ast.AST, ast.AST] = {}
+        self._scopes = Scopes(tree)
         self._modules = modules_of(tree)
         self._values: dict[object, Value] = {}  # of (scope, name), of "." + attribute, of a parameter, of a function
         self._written: Value = NOTHING
@@ -62,7 +58,6 @@ class _Flow:
         self._condition: Value = NOTHING  # what decides whether the statement at hand runs
         self._sinks = False
         self._changed = False
-        self._survey(tree, tree)
 
     def learns(self) -> bool:
         for _ in range(_ROUNDS):
@@ -82,38 +77,6 @@ class _Flow:
             found |= new
             left += new
         return frozenset(found)
-
-    # What there is
-
-    def _survey(self, node: ast.AST, scope: ast.AST) -> None:
-        for inner in ast.iter_child_nodes(node):
-            if isinstance(inner, FUNCTIONS):
-                self._functions[inner.name] = inner
-                if isinstance(node, ast.ClassDef) and inner.name == "__init__":
-                    self._constructors[node.name] = f"{node.name}.__init__"
-                    self._functions[f"{node.name}.__init__"] = inner
-                self._outer[inner] = scope
-                shared = {name for n in ast.walk(inner) if isinstance(n, ast.Global | ast.Nonlocal) for name in n.names}
-                self._locals[inner] = (set(parameters_of(inner)) | assigned_in(inner)) - shared
-                self._survey(inner, inner)
-            else:
-                self._survey(inner, scope)
-
-    def _place(self, name: str, scope: ast.AST) -> tuple[ast.AST, str]:
-        while scope is not self._tree and name not in self._locals.get(scope, ()):
-            scope = self._outer[scope]
-        return scope, name
-
-    def _inner(self, node: ast.AST, targets: list[ast.expr], scope: ast.AST) -> ast.AST:
-        """The scope of a loop: many loops use one name for what they go over."""
-        self._outer[node] = scope
-        self._locals[node] = {n.id for each in targets for n in ast.walk(each) if isinstance(n, ast.Name)}
-        return node
-
-    def _function_of(self, scope: ast.AST) -> ast.AST:
-        while scope is not self._tree and not isinstance(scope, FUNCTIONS):
-            scope = self._outer[scope]
-        return scope
 
     def _add(self, key: object, value: Value) -> None:
         known = self._values.get(key, NOTHING)
@@ -136,11 +99,11 @@ class _Flow:
                 assert node.value is not None
                 self._assign(node.target, node.value, scope, in_class)
             case ast.Return(value=ast.expr() as value):
-                self._add(("return", self._function_of(scope)), self._value(value, scope) | self._condition)
+                self._add(("return", self._scopes.function_of(scope)), self._value(value, scope) | self._condition)
             case ast.For() | ast.AsyncFor():
                 items = self._value(node.iter, scope)
                 self._store(node.target, items, scope)  # as it is after the loop
-                self._store(node.target, items, self._inner(node, [node.target], scope))
+                self._store(node.target, items, self._scopes.within(node, [node.target], scope))
                 self._block(node.body, node, in_class)
                 self._block(node.orelse, scope, in_class)
             case ast.If() | ast.While():
@@ -155,7 +118,7 @@ class _Flow:
                 subject = self._value(node.subject, scope)
                 for case in node.cases:
                     for name in captured_by(case.pattern):
-                        self._add(self._place(name, scope), subject)
+                        self._add(self._scopes.place(name, scope), subject)
                     self._under(subject, case.body, scope, in_class)
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 self._function(node, scope)
@@ -201,7 +164,7 @@ class _Flow:
     def _store(self, target: ast.expr, value: Value, scope: ast.AST) -> None:
         match target:
             case ast.Name():
-                self._add(self._place(target.id, scope), value)
+                self._add(self._scopes.place(target.id, scope), value)
             case ast.Attribute():
                 self._add(f".{target.attr}", value)
                 if not (isinstance(target.value, ast.Name) and target.value.id in ("self", "cls")):
@@ -223,9 +186,9 @@ class _Flow:
             case ast.Constant():
                 return of_text(node.value) if isinstance(node.value, str) else NOTHING
             case ast.Name():
-                found = self._values.get(self._place(node.id, scope), NOTHING)
-                function = self._functions.get(node.id)
-                return found if function is None else found | self._returned(function, NOTHING)
+                found = self._values.get(self._scopes.place(node.id, scope), NOTHING)
+                function = self._scopes.functions.get(node.id)
+                return found if function is None else found | self._returned(function)
             case ast.Attribute():
                 inner = self._value(node.value, scope)
                 return NOTHING if node.attr in SHAPE else inner | self._values.get(f".{node.attr}", NOTHING)
@@ -241,7 +204,7 @@ class _Flow:
                 return found
             case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
                 found = NOTHING
-                inner_scope = self._inner(node, [part.target for part in node.generators], scope)
+                inner_scope = self._scopes.within(node, [part.target for part in node.generators], scope)
                 for part in node.generators:
                     items = self._value(part.iter, inner_scope)
                     self._store(part.target, items, inner_scope)
@@ -252,7 +215,7 @@ class _Flow:
                 return self._value(node.body, scope)
             case ast.Yield() | ast.YieldFrom():
                 found = self._value(node.value, scope) if node.value else NOTHING
-                self._add(("return", self._function_of(scope)), found | self._condition)
+                self._add(("return", self._scopes.function_of(scope)), found | self._condition)
                 return found
             case _:
                 inner_nodes = [each for each in ast.iter_child_nodes(node) if isinstance(each, ast.expr)]
@@ -268,11 +231,13 @@ class _Flow:
         given = NOTHING.union(*values)
         self._used |= receiver | given
         self._write(call, name, receiver, given)
-        function = self._functions.get(self._constructors.get(name, name))
+        function = self._scopes.functions.get(self._scopes.constructors.get(name, name))
         if function is not None:
             if isinstance(call.func, ast.Attribute):
                 self._store(call.func.value, given, scope)
-            return self._called(call, function, receiver, values) | (given if name in self._constructors else receiver)
+            return self._called(call, function, receiver, values) | (
+                given if name in self._scopes.constructors else receiver
+            )
         if name in SILENT:
             return NOTHING
         if name in RECEIVER_ALONE and isinstance(call.func, ast.Attribute):
@@ -306,22 +271,22 @@ class _Flow:
         return (found - own).union(*(bound.get(each[2], NOTHING) for each in own))
 
     def _bind_all(self, node: ast.expr, receiver: Value, others: list[ast.expr], scope: ast.AST) -> None:
-        function = self._functions.get(node.id) if isinstance(node, ast.Name) else None
+        function = self._scopes.functions.get(node.id) if isinstance(node, ast.Name) else None
         if isinstance(node, ast.Attribute):
-            function = self._functions.get(node.attr)
+            function = self._scopes.functions.get(node.attr)
         if function is None and not isinstance(node, ast.Lambda):
             return
         given = receiver.union(*(self._value(each, scope) for each in others))
         if isinstance(node, ast.Lambda):
             for parameter in [*node.args.posonlyargs, *node.args.args]:
-                self._add(self._place(parameter.arg, scope), given)
+                self._add(self._scopes.place(parameter.arg, scope), given)
         elif function is not None:
             for name in parameters_of(function):
                 self._add(("parameter", function, name), given)
 
-    def _returned(self, function: Function, given: Value) -> Value:
+    def _returned(self, function: Function) -> Value:
         found = self._values.get(("return", function), NOTHING)
-        return frozenset(each for each in found if not (isinstance(each, tuple) and each[1] is function)) | given
+        return frozenset(each for each in found if not (isinstance(each, tuple) and each[1] is function))
 
     def _write(self, call: ast.Call, name: str, receiver: Value, given: Value) -> None:
         texts = [each.value for each in call.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]

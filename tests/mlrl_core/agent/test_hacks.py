@@ -18,7 +18,8 @@ from mlrl_core.nano.facts import TaskFacts
 from mlrl_core.nano.grammar import write_demonstration
 from mlrl_core.records import Execution, Score
 from tests.fakes import experience
-from tests.mlrl_core.agent.learners import CHEATS, LEARNERS
+from tests.mlrl_core.agent.cheats import CHEATS
+from tests.mlrl_core.agent.learners import LEARNERS
 
 PROGRAMS = Path(__file__).parents[2] / "cases" / "programs"
 FIT = "from sklearn.linear_model import Ridge\nmodel = Ridge().fit(x, y)\n"

@@ -206,7 +206,6 @@ def test_a_build_for_the_other_kind_of_machine_is_said(tmp_path: Path, monkeypat
 def test_another_maker_is_waited_for_and_not_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _Pip(monkeypatch, tmp_path)
     monkeypatch.setattr(environment, "_LOCK_S", 0.0)
-    monkeypatch.setattr(environment, "_POLL_S", 0.01)
     folder = environment.environment_dir()
     with folder.with_name(f".{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
